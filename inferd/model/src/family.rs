@@ -1,0 +1,66 @@
+//! What a model family offers the worker.
+
+use crate::{Model, PromptCodec, Tokenizer};
+use ds4_import::Weights;
+use ds4_units::Tokens;
+use std::sync::Arc;
+
+/// How KV rows are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum KvRounding {
+    /// The packed rows the model was trained with: what ships.
+    #[default]
+    Exact,
+    /// Plain F32 rows, to compare the graph with a reference that does not round.
+    Off,
+}
+
+/// Choices a worker makes when it binds a model.
+#[derive(Clone, Copy, Debug)]
+pub struct BindOptions {
+    /// The longest conversation a bank may hold.
+    pub context: Tokens,
+    /// How KV rows are kept.
+    pub kv_rounding: KvRounding,
+}
+
+/// A model ready to run, with what turns conversations into its tokens and back.
+pub struct LoadedModel {
+    /// The model; the engine thread takes it.
+    pub model: Box<dyn Model>,
+    /// Its tokenizer, shared by request handlers.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Its prompt protocol, shared by request handlers.
+    pub codec: Arc<dyn PromptCodec>,
+}
+
+/// Why a file cannot be run by the family its architecture names.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum FamilyError {
+    #[error("architecture {found:?} is not supported; this build runs {supported}")]
+    UnknownArchitecture { found: String, supported: String },
+    #[error("metadata key {key}: {problem}")]
+    Metadata { key: String, problem: String },
+    #[error("tensor {tensor}: {problem}")]
+    Tensor { tensor: String, problem: String },
+    #[error("tokenizer: {0}")]
+    Tokenizer(String),
+}
+
+/// One architecture's validator, binder, graph and prompt protocol, behind one value in the families' table.
+pub trait Family: Sync {
+    /// The value of `general.architecture` this family answers to.
+    fn architecture(&self) -> &'static str;
+
+    /// Checks metadata and tensor table and names the shape (`Flash`, `PRO`, `custom`). Reads no tensor bytes.
+    fn validate(&self, file: &ds4_gguf::Model) -> Result<String, FamilyError>;
+
+    /// Binds weights to a runnable model.
+    fn bind(
+        &self,
+        file: &ds4_gguf::Model,
+        weights: &Weights,
+        options: &BindOptions,
+    ) -> Result<LoadedModel, FamilyError>;
+}

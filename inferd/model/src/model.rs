@@ -1,0 +1,90 @@
+//! The contract between a model family and the engine: steps over banks.
+
+use crate::{StepBatch, StepLogits};
+use ds4_units::{BankId, Bytes, TokenPos, Tokens};
+
+/// What the rest of the worker may know about a loaded model.
+#[derive(Clone, Debug)]
+pub struct ModelInfo {
+    /// `general.architecture` of the file.
+    pub architecture: String,
+    /// Which of the family's shapes this is, for the boot line: `Flash`, `PRO`, `custom`.
+    pub shape: String,
+    /// The longest conversation the model was trained for.
+    pub trained_context: Tokens,
+    /// The longest conversation a bank may hold here.
+    pub context: Tokens,
+    /// Length of a logits row.
+    pub vocabulary: usize,
+}
+
+/// Why a step changed nothing. Every bank of the batch is at its previous frontier.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum StepError {
+    #[error("bank {} is not open", .0.0)]
+    UnknownBank(BankId),
+    #[error("bank {} appears twice in one step", .0.0)]
+    BankTwice(BankId),
+    #[error("a segment of bank {} has no tokens", .0.0)]
+    EmptySegment(BankId),
+    #[error("bank {} is at token {}, but the segment starts at {}", .bank.0, .frontier.0, .start.0)]
+    NotAtFrontier { bank: BankId, frontier: Tokens, start: TokenPos },
+    #[error("bank {} would hold {} tokens; the context is {}", .bank.0, .wanted.0, .context.0)]
+    PastContext { bank: BankId, wanted: Tokens, context: Tokens },
+    #[error("token {token} is outside the vocabulary of {vocabulary}")]
+    TokenOutsideVocabulary { token: u32, vocabulary: usize },
+}
+
+/// Why an operation on a bank was refused. Nothing changed.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum BankError {
+    #[error("bank {} is not open", .0.0)]
+    UnknownBank(BankId),
+    #[error("bank {} holds {} tokens; it cannot be cut at {}", .bank.0, .frontier.0, .to.0)]
+    PastFrontier { bank: BankId, frontier: Tokens, to: Tokens },
+}
+
+/// A loaded model with its banks. One thread owns it; a call blocks that thread for as long as the work takes.
+///
+/// Guarantees, whatever the backend: however a token stream is cut into steps, and whatever other banks share those
+/// steps, the greedy continuation is the same (bit-equal logits on the CPU); a step that fails leaves every bank at
+/// its previous frontier.
+pub trait Model: Send {
+    /// Facts about the model.
+    fn info(&self) -> &ModelInfo;
+
+    /// Opens an empty bank.
+    fn open_bank(&mut self) -> BankId;
+
+    /// Forgets a bank and frees its memory. Unknown ids are ignored: closing twice is harmless.
+    fn close_bank(&mut self, bank: BankId);
+
+    /// How many tokens the bank holds; `None` when it is not open.
+    fn frontier(&self, bank: BankId) -> Option<Tokens>;
+
+    /// Computes the batch and moves every bank's frontier past its segment.
+    fn step(&mut self, batch: &StepBatch<'_>) -> Result<StepLogits, StepError>;
+
+    /// Remembers the present frontier as a position the bank can be cut back to. Banks keep a bounded number of
+    /// checkpoints and take some by themselves.
+    fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError>;
+
+    /// The largest position at or below `to` that [`Model::truncate`] and [`Model::fork`] can reach without
+    /// recomputing; `Tokens(0)` is always reachable.
+    fn restorable(&self, bank: BankId, to: Tokens) -> Result<Tokens, BankError>;
+
+    /// Cuts the bank to the largest restorable position at or below `to` and returns it.
+    fn truncate(&mut self, bank: BankId, to: Tokens) -> Result<Tokens, BankError>;
+
+    /// Opens a new bank holding the first tokens of `source`, up to the largest restorable position at or below `to`,
+    /// and returns both.
+    fn fork(&mut self, source: BankId, to: Tokens) -> Result<(BankId, Tokens), BankError>;
+
+    /// Memory the bank holds now.
+    fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError>;
+
+    /// Memory a bank of this many tokens needs.
+    fn price(&self, tokens: Tokens) -> Bytes;
+}

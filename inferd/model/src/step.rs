@@ -1,0 +1,76 @@
+//! One step of a model: a batch of token segments in, logits out.
+//!
+//! Everything a model computes is a segment: a chunk of a cold prefill, the suffix of a warm conversation, one decode
+//! row, several speculative rows. Dense work runs over all rows of all segments at once, state work per segment.
+
+use ds4_units::{BankId, TokenId, TokenPos};
+use std::ops::Range;
+
+/// Which rows of a segment need logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogitsWanted {
+    /// No row: the segment only fills the bank.
+    None,
+    /// The last row, to sample the next token from.
+    Last,
+    /// Every row.
+    All,
+}
+
+/// Consecutive tokens of one conversation.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// The bank whose state the tokens extend.
+    pub bank: BankId,
+    /// The position of the first token: exactly the bank's frontier.
+    pub start: TokenPos,
+    /// The tokens; at least one.
+    pub tokens: &'a [TokenId],
+    /// The rows to return logits for.
+    pub logits: LogitsWanted,
+}
+
+/// The segments of one step. No bank appears twice.
+#[derive(Clone, Copy, Debug)]
+pub struct StepBatch<'a> {
+    /// The segments, in the order their logits come back.
+    pub segments: &'a [Segment<'a>],
+}
+
+/// Logits of one step: rows of `vocabulary` values, grouped by segment.
+#[derive(Clone, Debug)]
+pub struct StepLogits {
+    vocabulary: usize,
+    values: Vec<f32>,
+    rows_of_segment: Vec<Range<usize>>,
+}
+
+impl StepLogits {
+    /// Logits for rows of `vocabulary` values; `rows_per_segment[i]` rows belong to segment `i`.
+    ///
+    /// # Panics
+    /// When the number of values is not the number of rows times `vocabulary`.
+    pub fn new(vocabulary: usize, rows_per_segment: &[usize], values: Vec<f32>) -> StepLogits {
+        let mut next = 0;
+        let rows_of_segment: Vec<Range<usize>> = rows_per_segment
+            .iter()
+            .map(|&rows| {
+                next += rows;
+                next - rows..next
+            })
+            .collect();
+        assert_eq!(values.len(), next * vocabulary, "logits do not match the rows asked for");
+        StepLogits { vocabulary, values, rows_of_segment }
+    }
+
+    /// The logits of segment `index`, one slice per row asked for, in token order.
+    pub fn of_segment(&self, index: usize) -> impl DoubleEndedIterator<Item = &[f32]> + ExactSizeIterator {
+        let rows = self.rows_of_segment[index].clone();
+        self.values[rows.start * self.vocabulary..rows.end * self.vocabulary].chunks_exact(self.vocabulary)
+    }
+
+    /// The logits of the last row of segment `index`; `None` when it asked for none.
+    pub fn last_of_segment(&self, index: usize) -> Option<&[f32]> {
+        self.of_segment(index).next_back()
+    }
+}
