@@ -1,1 +1,19 @@
-//! What whole-process tests and the demo stand on: real owners and workers as child processes.
+//! What whole-process tests and the demo stand on: real owners and workers as child processes, a client that speaks
+//! HTTP to them, and a look at what they hold open.
+//!
+//! Nothing here sleeps for a guessed time. A wait ends with the event it waits for, with the end of the process, or
+//! after [`PATIENCE`], which is there to stop a hung test and is never part of what a test proves.
+
+mod binaries;
+mod host;
+mod http;
+mod owner;
+mod process;
+mod worker;
+
+pub use binaries::{binary, command, repository};
+pub use host::{free_port, open_files, paths_below};
+pub use http::{Events, Reply, get, post, raw, stream};
+pub use owner::{Owner, demo_model};
+pub use process::{Finished, PATIENCE, Process, run};
+pub use worker::Worker;

@@ -1,0 +1,40 @@
+//! What a process or a run leaves on the host.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::unistd::Pid;
+
+/// What each open descriptor of a process points to, sorted, as `/proc` names it.
+pub fn open_files(pid: Pid) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).with_context(|| format!("descriptors of {pid}"))? {
+        // A descriptor may close between being listed and being read.
+        if let Ok(target) = fs::read_link(entry?.path()) {
+            files.push(target.to_string_lossy().into_owned());
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Every path below `folder`, sorted.
+pub fn paths_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            paths.extend(paths_below(&entry.path())?);
+        }
+        paths.push(entry.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// A loopback port that nothing listens on at the moment.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
