@@ -1,1 +1,23 @@
-//! TODO head
+//! Memory that holds weights and can be shared with other processes, as types whose Drop frees it.
+//!
+//! A range goes one way through its life, whatever kind of memory it is:
+//!
+//! 1. create: [`HostRange::create`] reserves a named range of a fixed length;
+//! 2. fill: [`HostRange::write_at`] copies bytes in, from several threads if need be;
+//! 3. seal: [`HostRange::seal`] gives up the right to change it, for everybody and for ever;
+//! 4. export: [`SealedRange::export`] makes file descriptors that may go to other processes;
+//! 5. import: [`SealedRange::import`] turns a received descriptor into a range, if it proves to be sealed;
+//! 6. map: [`SealedRange::map`] or [`ReadMapping::map`] makes the bytes readable in this process.
+//!
+//! The memory lives as long as anyone has a descriptor or a mapping of it, in whatever process, so a reader survives
+//! the owner's death.
+//!
+//! The one backend is host memory (memfd). Memory of a CUDA device takes the same steps under the same names.
+
+mod error;
+mod mapping;
+mod range;
+
+pub use error::RangeError;
+pub use mapping::ReadMapping;
+pub use range::{HostRange, SealedRange};
