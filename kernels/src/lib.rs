@@ -1,1 +1,20 @@
-//! TODO head
+//! Operations on tensors, for any backend: what a model graph is made of.
+//!
+//! [`Backend`] lists the operations; [`reference`] is the CPU backend and the truth. The crate knows shapes, storage
+//! formats and formulas, and no model.
+
+pub mod backend;
+pub mod bank;
+pub mod compression;
+pub mod experts;
+pub mod hyper_connection;
+pub mod kv_rows;
+mod matrix;
+pub mod reference;
+pub mod rope;
+mod rows;
+pub mod step;
+
+pub use backend::Backend;
+pub use matrix::{Matrix, MatrixError, WeightStorage};
+pub use rows::Rows;

@@ -1,0 +1,176 @@
+//! The operations a model graph is written against. [`crate::reference::Cpu`] is the truth; every other backend is
+//! checked against it, operation by operation.
+
+use crate::bank::{BankSizes, BlockPlace, WindowPlace};
+use crate::compression::Compressor;
+use crate::experts::{EXPERTS_USED, ExpertConstants};
+use crate::hyper_connection::{HyperConstants, Mixed};
+use crate::kv_rows::KvFormat;
+use crate::rope::Rope;
+use crate::step::Step;
+use crate::{Matrix, Rows};
+use ds4_units::Bytes;
+
+/// A hyper-connection site's weights.
+#[derive(Clone, Debug)]
+pub struct HyperSite<B: Backend> {
+    /// `[mix width, 4E]`.
+    pub mix: B::Matrix,
+    /// Added to the scaled mixes.
+    pub base: B::Vector,
+    /// Scales the gates, the output gates and the stream matrix (the head's site has only the first).
+    pub scale: B::Vector,
+    /// Multiplies the normalised block input.
+    pub norm: B::Vector,
+}
+
+/// Gate, up and down matrices of one expert or a stack of them.
+#[derive(Clone, Debug)]
+pub struct Mlp<B: Backend> {
+    /// `[ff, E]` each.
+    pub gate: B::Matrix,
+    /// `[ff, E]` each.
+    pub up: B::Matrix,
+    /// `[E, ff]` each.
+    pub down: B::Matrix,
+}
+
+/// How a layer chooses experts.
+#[derive(Clone, Debug)]
+pub enum Routing<B: Backend> {
+    /// The best scores, after a bias.
+    Best {
+        /// One value per expert.
+        bias: Option<B::Vector>,
+    },
+    /// Fixed per token of the vocabulary.
+    ByToken(B::ExpertTable),
+}
+
+/// A device and its tensors.
+///
+/// Rows of a step are computed together, but a row's result never depends on the other rows. Operations that read or
+/// write banks take the whole step; the caller brackets them with [`Backend::begin`] and [`Backend::commit`].
+pub trait Backend: Send + Sized + 'static {
+    /// How key-value rows are stored.
+    type Kv: KvFormat;
+    /// A weight matrix on the device.
+    type Matrix: Clone + std::fmt::Debug + Send;
+    /// A vector of `f32` weights on the device.
+    type Vector: Clone + std::fmt::Debug + Send;
+    /// Fixed experts by token on the device.
+    type ExpertTable: Clone + std::fmt::Debug + Send;
+    /// Activations on the device.
+    type Rows;
+    /// Routes on the device.
+    type Routes;
+    /// Chosen compressed rows on the device.
+    type Selection;
+    /// One conversation's memory.
+    type Bank: Send + Clone;
+    /// A copy of a bank's recurrent part.
+    type Checkpoint: Send + Clone;
+
+    /// Takes a matrix as the file stores it.
+    fn matrix(&self, stored: Matrix) -> Self::Matrix;
+    /// Takes a vector.
+    fn vector(&self, values: Vec<f32>) -> Self::Vector;
+    /// Takes a table of fixed experts.
+    fn expert_table(&self, table: Vec<[u32; EXPERTS_USED]>) -> Self::ExpertTable;
+
+    /// An empty bank.
+    fn new_bank(&self, sizes: BankSizes) -> Self::Bank;
+    /// Prepares a bank to hold `tokens` tokens after the step about to run.
+    fn begin(&self, bank: &mut Self::Bank, tokens: usize);
+    /// Makes the step's writes the bank's state.
+    fn commit(&self, bank: &mut Self::Bank);
+    /// Copies the committed recurrent part.
+    fn checkpoint(&self, bank: &Self::Bank) -> Self::Checkpoint;
+    /// Goes back to a checkpoint taken when the bank held `tokens` tokens.
+    fn restore(&self, bank: &mut Self::Bank, checkpoint: &Self::Checkpoint, tokens: usize);
+    /// Memory a bank holds.
+    fn bank_bytes(&self, bank: &Self::Bank) -> Bytes;
+    /// Memory a checkpoint holds.
+    fn checkpoint_bytes(&self, checkpoint: &Self::Checkpoint) -> Bytes;
+
+    /// The four streams of every row, each the token's embedding.
+    fn embed(&self, table: &Self::Matrix, step: &Step<'_, Self::Bank>) -> Self::Rows;
+    /// `matrix . row` for every row.
+    fn multiply(&self, matrix: &Self::Matrix, rows: &Self::Rows) -> Self::Rows;
+    /// Splits every row and the matrix's outputs into `groups` equal parts and multiplies part by part.
+    fn multiply_groups(&self, matrix: &Self::Matrix, groups: usize, rows: &Self::Rows) -> Self::Rows;
+    /// Root-mean-square normalisation of every row.
+    fn normalize(&self, rows: &mut Self::Rows, weight: &Self::Vector, epsilon: f32);
+    /// The same per head of `width` channels, without a weight.
+    fn normalize_heads(&self, rows: &mut Self::Rows, width: usize, epsilon: f32);
+    /// Rotates the end of every head of `width` channels at its row's position.
+    fn rotate(&self, rows: &mut Self::Rows, width: usize, rope: &Rope, step: &Step<'_, Self::Bank>);
+    /// Undoes [`Backend::rotate`].
+    fn rotate_back(&self, rows: &mut Self::Rows, width: usize, rope: &Rope, step: &Step<'_, Self::Bank>);
+
+    /// A site's block input and merge values from the streams.
+    fn mix(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &Self::Rows) -> Mixed<Self::Rows>;
+    /// Merges a block's output into the streams.
+    fn merge(&self, streams: &mut Self::Rows, merge: &Self::Rows, output: &Self::Rows);
+    /// The head's input from the streams of the rows listed.
+    fn collapse(
+        &self,
+        site: &HyperSite<Self>,
+        constants: &HyperConstants,
+        streams: &Self::Rows,
+        rows: &[usize],
+    ) -> Self::Rows;
+
+    /// Rounds new raw rows as storing does and stores them in their banks' windows.
+    fn store_window(&self, step: &mut Step<'_, Self::Bank>, place: WindowPlace, rows: &mut Self::Rows);
+    /// Feeds a compressor and stores the rows it finishes.
+    fn compress(
+        &self,
+        step: &mut Step<'_, Self::Bank>,
+        compressor: &Compressor<Self::Vector>,
+        values: &Self::Rows,
+        gates: &Self::Rows,
+    );
+    /// A selection of every finished row.
+    fn select_all(&self, step: &Step<'_, Self::Bank>) -> Self::Selection;
+    /// The `top` best finished rows for every query, by index rows in `place`.
+    fn select(
+        &self,
+        step: &Step<'_, Self::Bank>,
+        place: BlockPlace,
+        top: usize,
+        queries: &Self::Rows,
+        weights: &Self::Rows,
+    ) -> Self::Selection;
+    /// Latent attention over the window and, where the layer has them, the selected compressed rows in `compressed`.
+    fn attend(
+        &self,
+        step: &Step<'_, Self::Bank>,
+        window: WindowPlace,
+        compressed: Option<(BlockPlace, &Self::Selection)>,
+        queries: &Self::Rows,
+        new_rows: &Self::Rows,
+        sinks: &Self::Vector,
+    ) -> Self::Rows;
+
+    /// Chooses and weighs experts from the router's logits.
+    fn route(
+        &self,
+        step: &Step<'_, Self::Bank>,
+        logits: &Self::Rows,
+        routing: &Routing<Self>,
+        constants: &ExpertConstants,
+    ) -> Self::Routes;
+    /// Shared expert plus weighted routed experts.
+    fn feed_forward(
+        &self,
+        routed: &Mlp<Self>,
+        shared: &Mlp<Self>,
+        constants: &ExpertConstants,
+        routes: &Self::Routes,
+        rows: &Self::Rows,
+    ) -> Self::Rows;
+
+    /// Brings rows to the host.
+    fn download(&self, rows: Self::Rows) -> Rows;
+}

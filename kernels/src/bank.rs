@@ -1,0 +1,56 @@
+//! Where the parts of a bank lie: a list of 128-token blocks, all layers together, and a recurrent part.
+//!
+//! A block holds the compressed rows that 128 tokens leave in every layer. The recurrent part holds what a token needs
+//! from the tokens just before it (raw windows, unfinished compressed rows); it is kept twice, so that a step writes
+//! one copy while the other still tells the state before it.
+
+use crate::kv_rows::RowArray;
+
+/// Tokens of one block.
+pub const BLOCK_TOKENS: usize = 128;
+
+/// Tokens a query sees uncompressed, itself included.
+pub const WINDOW: usize = 128;
+
+/// Sizes of a bank's parts, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BankSizes {
+    /// One block.
+    pub block: usize,
+    /// One copy of the recurrent part.
+    pub recurrent: usize,
+}
+
+/// A layer's raw window in the recurrent part: a ring indexed by position modulo [`WINDOW`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowPlace {
+    /// Byte offset in the recurrent part.
+    pub offset: usize,
+    /// The ring.
+    pub array: RowArray,
+}
+
+/// A layer's compressed rows in every block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockPlace {
+    /// Byte offset in a block.
+    pub offset: usize,
+    /// The rows one block holds.
+    pub array: RowArray,
+}
+
+/// A compressor's unfinished row in the recurrent part: running softmax sums, see
+/// [`pool_floats`] for their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolPlace {
+    /// Byte offset in the recurrent part.
+    pub offset: usize,
+    /// `f32` values.
+    pub floats: usize,
+}
+
+/// Floats that a compressor's unfinished rows take: maximum, weight and weighted sum per channel, for one row or, where
+/// windows overlap, for two.
+pub fn pool_floats(channels: usize, overlapped: bool) -> usize {
+    channels * 3 * if overlapped { 2 } else { 1 }
+}

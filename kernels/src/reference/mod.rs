@@ -1,0 +1,239 @@
+//! The CPU backend: plain code that is the truth for every other backend, and fast enough to serve a small model.
+//!
+//! Work runs on rayon's threads; how it is cut never changes a result.
+
+mod attention;
+mod bank;
+pub mod blocks;
+mod compressor;
+mod dot;
+mod exp;
+mod experts;
+mod hyper_connection;
+mod indexer;
+mod multiply;
+mod norm;
+mod router;
+
+pub use bank::{HostBank, HostCheckpoint};
+
+use crate::backend::{Backend, HyperSite, Mlp, Routing};
+use crate::bank::{BLOCK_TOKENS, BankSizes, BlockPlace, WindowPlace};
+use crate::compression::{Compressor, Selection};
+use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
+use crate::hyper_connection::{HyperConstants, Mixed, STREAMS};
+use crate::kv_rows::KvFormat;
+use crate::rope::{Rope, Rotation};
+use crate::step::Step;
+use crate::{Matrix, Rows};
+use ds4_units::Bytes;
+use rayon::prelude::*;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// The CPU, keeping rows in format `F`.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpu<F: KvFormat>(PhantomData<F>);
+
+impl<F: KvFormat> Cpu<F> {
+    /// The backend. It holds nothing.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Cpu<F> {
+        Cpu(PhantomData)
+    }
+}
+
+impl<F: KvFormat> Backend for Cpu<F> {
+    type Kv = F;
+    type Matrix = Matrix;
+    type Vector = Vec<f32>;
+    type ExpertTable = Arc<[[u32; EXPERTS_USED]]>;
+    type Rows = Rows;
+    type Routes = Routes;
+    type Selection = Selection;
+    type Bank = HostBank;
+    type Checkpoint = HostCheckpoint;
+
+    fn matrix(&self, stored: Matrix) -> Matrix {
+        stored
+    }
+
+    fn vector(&self, values: Vec<f32>) -> Vec<f32> {
+        values
+    }
+
+    fn expert_table(&self, table: Vec<[u32; EXPERTS_USED]>) -> Self::ExpertTable {
+        table.into()
+    }
+
+    fn new_bank(&self, sizes: BankSizes) -> HostBank {
+        HostBank::new(sizes)
+    }
+
+    fn begin(&self, bank: &mut HostBank, tokens: usize) {
+        bank.begin(tokens);
+    }
+
+    fn commit(&self, bank: &mut HostBank) {
+        bank.commit();
+    }
+
+    fn checkpoint(&self, bank: &HostBank) -> HostCheckpoint {
+        bank.checkpoint()
+    }
+
+    fn restore(&self, bank: &mut HostBank, checkpoint: &HostCheckpoint, tokens: usize) {
+        bank.restore(checkpoint, tokens);
+    }
+
+    fn bank_bytes(&self, bank: &HostBank) -> Bytes {
+        Bytes(bank.bytes() as u64)
+    }
+
+    fn checkpoint_bytes(&self, checkpoint: &HostCheckpoint) -> Bytes {
+        Bytes(checkpoint.bytes() as u64)
+    }
+
+    fn embed(&self, table: &Matrix, step: &Step<'_, HostBank>) -> Rows {
+        let width = table.columns();
+        let mut streams = Rows::zeros(step.len(), width * STREAMS);
+        for (index, token) in step.tokens.iter().enumerate() {
+            let (first, others) = streams.row_mut(index).split_at_mut(width);
+            let row = token.index();
+            blocks::expand(table.kind(), table.rows_bytes(0, row..row + 1), first);
+            others.chunks_exact_mut(width).for_each(|stream| stream.copy_from_slice(first));
+        }
+        streams
+    }
+
+    fn multiply(&self, matrix: &Matrix, rows: &Rows) -> Rows {
+        multiply::multiply(matrix, rows)
+    }
+
+    fn multiply_groups(&self, matrix: &Matrix, groups: usize, rows: &Rows) -> Rows {
+        multiply::multiply_groups(matrix, groups, rows)
+    }
+
+    fn normalize(&self, rows: &mut Rows, weight: &Vec<f32>, epsilon: f32) {
+        norm::normalize_rows(rows, weight, epsilon);
+    }
+
+    fn normalize_heads(&self, rows: &mut Rows, width: usize, epsilon: f32) {
+        rows.values_mut().par_chunks_exact_mut(width).for_each(|head| norm::normalize(head, epsilon));
+    }
+
+    fn rotate(&self, rows: &mut Rows, width: usize, rope: &Rope, step: &Step<'_, HostBank>) {
+        each_head(rows, width, rope, step, Rotation::apply);
+    }
+
+    fn rotate_back(&self, rows: &mut Rows, width: usize, rope: &Rope, step: &Step<'_, HostBank>) {
+        each_head(rows, width, rope, step, Rotation::undo);
+    }
+
+    fn mix(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &Rows) -> Mixed<Rows> {
+        hyper_connection::mix(&host_site(site), &site.norm, constants, streams)
+    }
+
+    fn merge(&self, streams: &mut Rows, merge: &Rows, output: &Rows) {
+        hyper_connection::merge(streams, merge, output);
+    }
+
+    fn collapse(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &Rows, rows: &[usize]) -> Rows {
+        let wanted = rows.iter().flat_map(|&row| streams.row(row)).copied().collect();
+        let wanted = Rows::from_values(streams.width(), wanted);
+        hyper_connection::collapse(&host_site(site), &site.norm, constants, &wanted)
+    }
+
+    fn store_window(&self, step: &mut Step<'_, HostBank>, place: WindowPlace, rows: &mut Rows) {
+        attention::store_window::<F>(step, place, rows);
+    }
+
+    fn compress(&self, step: &mut Step<'_, HostBank>, compressor: &Compressor<Vec<f32>>, values: &Rows, gates: &Rows) {
+        compressor::compress::<F>(step, compressor, values, gates);
+    }
+
+    fn select_all(&self, step: &Step<'_, HostBank>) -> Selection {
+        Selection::all(step.len())
+    }
+
+    fn select(
+        &self,
+        step: &Step<'_, HostBank>,
+        place: BlockPlace,
+        top: usize,
+        queries: &Rows,
+        weights: &Rows,
+    ) -> Selection {
+        let indexer = indexer::Indexer { rows: place, ratio: BLOCK_TOKENS / place.array.rows, top };
+        indexer::select::<F>(step, &indexer, queries, weights)
+    }
+
+    fn attend(
+        &self,
+        step: &Step<'_, HostBank>,
+        window: WindowPlace,
+        compressed: Option<(BlockPlace, &Selection)>,
+        queries: &Rows,
+        new_rows: &Rows,
+        sinks: &Vec<f32>,
+    ) -> Rows {
+        let compressed = compressed.map(|(rows, selection)| attention::Compressed {
+            rows,
+            ratio: BLOCK_TOKENS / rows.array.rows,
+            selection,
+        });
+        attention::attend::<F>(step, window, compressed.as_ref(), queries, new_rows, sinks)
+    }
+
+    fn route(
+        &self,
+        step: &Step<'_, HostBank>,
+        logits: &Rows,
+        routing: &Routing<Self>,
+        constants: &ExpertConstants,
+    ) -> Routes {
+        match routing {
+            Routing::Best { bias } => router::route(logits, bias.as_deref(), None, constants.weight_scale),
+            Routing::ByToken(table) => {
+                router::route(logits, None, Some(&step.fixed_experts(table)), constants.weight_scale)
+            }
+        }
+    }
+
+    fn feed_forward(
+        &self,
+        routed: &Mlp<Self>,
+        shared: &Mlp<Self>,
+        constants: &ExpertConstants,
+        routes: &Routes,
+        rows: &Rows,
+    ) -> Rows {
+        experts::feed_forward(&host_mlp(routed), &host_mlp(shared), constants, routes, rows)
+    }
+
+    fn download(&self, rows: Rows) -> Rows {
+        rows
+    }
+}
+
+fn host_site<F: KvFormat>(site: &HyperSite<Cpu<F>>) -> hyper_connection::Site<'_> {
+    hyper_connection::Site { mix: &site.mix, base: &site.base, scale: &site.scale }
+}
+
+fn host_mlp<F: KvFormat>(mlp: &Mlp<Cpu<F>>) -> experts::Mlp<'_> {
+    experts::Mlp { gate: &mlp.gate, up: &mlp.up, down: &mlp.down }
+}
+
+fn each_head(
+    rows: &mut Rows,
+    width: usize,
+    rope: &Rope,
+    step: &Step<'_, HostBank>,
+    turn: impl Fn(&Rotation, &mut [f32]) + Sync,
+) {
+    let row_width = rows.width();
+    rows.values_mut().par_chunks_exact_mut(row_width).zip(&step.positions).for_each(|(row, &position)| {
+        let rotation = rope.at(position);
+        row.chunks_exact_mut(width).for_each(|head| turn(&rotation, head));
+    });
+}
