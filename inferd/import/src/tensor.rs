@@ -50,6 +50,11 @@ impl Tensor {
         &self.dims
     }
 
+    /// The memory the bytes lie in, and where.
+    pub fn storage(&self) -> (Storage, Range<usize>) {
+        (self.storage.clone(), self.place.clone())
+    }
+
     /// The stored bytes. Resident tensors start at a multiple of 256 bytes, so they may be viewed as wider words.
     pub fn bytes(&self) -> &[u8] {
         &(*self.storage).as_ref()[self.place.clone()]
