@@ -16,5 +16,5 @@ pub use exit::Exit;
 pub use logging::{LoggingError, init_logging};
 pub use printable::{printable, printable_path};
 pub use progress::Progress;
-pub use run_dir::{RunDirError, SYSTEM_RUN_DIR, choose_run_dir};
+pub use run_dir::{RunDirError, SYSTEM_RUN_DIR, choose_run_dir, run_dir_candidates};
 pub use signals::StopSignals;

@@ -37,6 +37,17 @@ pub fn choose_run_dir(explicit: Option<&Path>, xdg_runtime_dir: Option<&Path>) -
     choose(explicit, Path::new(SYSTEM_RUN_DIR), xdg_runtime_dir)
 }
 
+/// Where an owner may be running, best first. Creates and checks nothing: for a program that only looks.
+pub fn run_dir_candidates(explicit: Option<&Path>, xdg_runtime_dir: Option<&Path>) -> Vec<PathBuf> {
+    match explicit {
+        Some(path) => vec![path.to_owned()],
+        None => {
+            let session = xdg_runtime_dir.map(|xdg| xdg.join("ds4"));
+            std::iter::once(PathBuf::from(SYSTEM_RUN_DIR)).chain(session).collect()
+        }
+    }
+}
+
 fn choose(explicit: Option<&Path>, system: &Path, xdg: Option<&Path>) -> Result<PathBuf, RunDirError> {
     let usable = |path: &Path| match prepare(path) {
         Ok(()) => Ok(path.to_owned()),

@@ -19,7 +19,7 @@ pub use artifact::{ArtifactError, ArtifactFile, ArtifactManifest, Licence, Limit
 pub use digest::{Digest, InstanceId};
 pub use publish::{PublishError, Published, publish};
 pub use text::ManifestError;
-pub use trust::{Trust, TrustError};
+pub use trust::{Trust, TrustError, check_folder};
 pub use validate::InvalidManifest;
 pub use weights::{
     Artifact, Broker, Device, Model, ModelFile, Need, Owner, Place, Range, State, Tensor, Totals, WeightsManifest,

@@ -7,7 +7,7 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -92,19 +92,9 @@ pub enum TrustError {
 ///
 /// The folder is opened first and the file inside it by name, so what was checked is what is read.
 pub(crate) fn read_trusted(path: &Path, trust: &Trust, size_max: u64) -> Result<Vec<u8>, TrustError> {
-    let failed = |errno: Errno| match errno {
-        Errno::ENOENT => TrustError::Absent { path: path.to_owned() },
-        Errno::ELOOP => TrustError::Link { path: path.to_owned() },
-        errno => TrustError::Io { path: path.to_owned(), source: errno.into() },
-    };
-    let folder_path = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
+    let failed = |errno| failed(path, errno);
     let name = path.file_name().ok_or_else(|| TrustError::NotAFile { path: path.to_owned() })?;
-    let folder =
-        open(folder_path, OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(failed)?;
-    check_owner(folder_path, &fstat(folder.as_fd()).map_err(failed)?, trust)?;
+    let folder = trusted_folder(path, trust)?;
     // Non-blocking, so that a pipe in the file's place cannot hold us.
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let file = openat(folder.as_fd(), name, flags, Mode::empty()).map_err(failed)?;
@@ -122,6 +112,31 @@ pub(crate) fn read_trusted(path: &Path, trust: &Trust, size_max: u64) -> Result<
         return Err(TrustError::TooLarge { path: path.to_owned(), size: stat.st_size as u64, max: size_max });
     }
     Ok(bytes)
+}
+
+/// Checks that the folder of `path` is owned by a trusted user and writable by nobody else: what a reader of the
+/// manifest will ask for.
+pub fn check_folder(path: &Path, trust: &Trust) -> Result<(), TrustError> {
+    trusted_folder(path, trust).map(drop)
+}
+
+fn trusted_folder(path: &Path, trust: &Trust) -> Result<OwnedFd, TrustError> {
+    let folder_path = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let folder = open(folder_path, flags, Mode::empty()).map_err(|errno| failed(path, errno))?;
+    check_owner(folder_path, &fstat(folder.as_fd()).map_err(|errno| failed(path, errno))?, trust)?;
+    Ok(folder)
+}
+
+fn failed(path: &Path, errno: Errno) -> TrustError {
+    match errno {
+        Errno::ENOENT => TrustError::Absent { path: path.to_owned() },
+        Errno::ELOOP => TrustError::Link { path: path.to_owned() },
+        errno => TrustError::Io { path: path.to_owned(), source: errno.into() },
+    }
 }
 
 fn check_owner(path: &Path, stat: &FileStat, trust: &Trust) -> Result<(), TrustError> {

@@ -9,6 +9,7 @@
 mod connection;
 mod deadline;
 mod error;
+mod fd_limit;
 mod fds;
 mod frame;
 mod message;
@@ -16,6 +17,7 @@ mod message;
 pub use connection::{Connection, Peer};
 pub use deadline::Deadline;
 pub use error::WireError;
+pub use fd_limit::raise_fd_limit;
 pub use fds::FDS_PER_MESSAGE_MAX;
 pub use frame::{FRAME_BODY_MAX, decode, encode};
 pub use message::{
