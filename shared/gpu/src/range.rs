@@ -30,6 +30,9 @@ pub struct SealedRange {
 }
 
 impl HostRange {
+    /// Planned lengths are multiples of this: a whole number of pages, whatever the machine's page size.
+    pub const GRANULARITY: Bytes = Bytes::kib(64);
+
     /// Makes a range of `len` zero bytes. They take memory only as they are written. `name` is what
     /// `/proc/PID/fd` shows for it.
     pub fn create(name: &str, len: Bytes) -> Result<HostRange, RangeError> {

@@ -1,0 +1,48 @@
+//! The buffer between disk and range: small, reused, and aligned for reads that bypass the page cache.
+
+use crate::identity::LEAF;
+use ds4_units::Bytes;
+
+/// Alignment of memory, position and length that direct reads need at most on common file systems.
+pub(crate) const DIRECT_ALIGN: usize = 4096;
+
+/// Room for one leaf that starts and ends in the middle of an aligned block.
+const WINDOW: usize = LEAF.0 as usize + 2 * DIRECT_ALIGN;
+
+/// Memory for one read.
+pub(crate) struct Staging {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl Staging {
+    pub(crate) fn new() -> Staging {
+        let memory = vec![0; WINDOW + DIRECT_ALIGN];
+        let start = memory.as_ptr().align_offset(DIRECT_ALIGN);
+        Staging { memory, start }
+    }
+
+    /// The first `len` bytes of the aligned part. `len` is at most a leaf and two blocks.
+    pub(crate) fn window(&mut self, len: usize) -> &mut [u8] {
+        debug_assert!(len <= WINDOW);
+        &mut self.memory[self.start..][..len]
+    }
+}
+
+/// Memory that the buffers of this many threads take.
+pub fn staging_bytes(threads: usize) -> Bytes {
+    Bytes((WINDOW + DIRECT_ALIGN) as u64 * threads as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_starts_at_a_block_and_holds_a_leaf_between_blocks() {
+        let mut staging = Staging::new();
+        let window = staging.window(WINDOW);
+        assert_eq!(window.as_ptr().align_offset(DIRECT_ALIGN), 0);
+        assert_eq!(window.len(), LEAF.index() + 2 * DIRECT_ALIGN);
+    }
+}
