@@ -222,3 +222,6 @@ fn is_same(planned: &PlannedTensor, info: &TensorInfo) -> bool {
     let place = (planned.shard, planned.offset, planned.len);
     planned.kind == info.kind && planned.dims == info.dims && place == (info.shard, info.offset, info.len)
 }
+
+#[cfg(test)]
+mod faults;

@@ -31,7 +31,7 @@ impl Packer {
                 if (len >= LARGE) != (placement == Placement::PerTensor) {
                     continue;
                 }
-                if !open || !self.fits(len, align)? {
+                if !open || !self.fits(len, align) {
                     self.open(role, placement)?;
                     open = true;
                 }
@@ -46,9 +46,10 @@ impl Packer {
         self.ranges
     }
 
-    fn fits(&self, len: Bytes, align: Bytes) -> Option<bool> {
-        let end = self.ranges.last()?.len.checked_round_up(align)?.checked_add(len)?;
-        Some(end <= self.span)
+    /// Whether the item can go to the end of the last range without taking it over the span.
+    fn fits(&self, len: Bytes, align: Bytes) -> bool {
+        let start = self.ranges.last().and_then(|range| range.len.checked_round_up(align));
+        start.and_then(|start| start.checked_add(len)).is_some_and(|end| end <= self.span)
     }
 
     fn open(&mut self, role: Role, placement: Placement) -> Option<()> {
