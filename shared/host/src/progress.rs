@@ -8,8 +8,10 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::info;
 
-/// Log lines come at each tenth of the work, and at the latest after this time.
-const LINE_INTERVAL: Duration = Duration::from_secs(10);
+/// Log lines come at each tenth of the work, but not before this time has passed since the last one.
+const LINE_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// And at the latest after this time.
+const LINE_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
 const BAR: &str = "{prefix} {wide_bar} {binary_bytes} of {binary_total_bytes} {binary_bytes_per_sec} {eta}";
 
@@ -78,7 +80,8 @@ impl Lines {
     /// The line to log when `done` bytes are done, if one is due.
     fn line_for(&mut self, label: &str, done: Bytes, total: Bytes, now: Instant) -> Option<String> {
         let tenths = if total.0 == 0 { 10 } else { (u128::from(done.0) * 10 / u128::from(total.0)) as u64 };
-        if tenths <= self.tenths && now.duration_since(self.last) < LINE_INTERVAL {
+        let quiet = now.duration_since(self.last);
+        if quiet < LINE_INTERVAL_MIN || (tenths <= self.tenths && quiet < LINE_INTERVAL_MAX) {
             return None;
         }
         self.tenths = self.tenths.max(tenths);
@@ -121,6 +124,7 @@ mod tests {
             |done, after| lines.line_for("loading", Bytes(done), Bytes(100), start + Duration::from_secs(after));
         assert_eq!(at(9, 1), None);
         assert_eq!(at(10, 2).as_deref(), Some("loading 10 % (10 B of 100 B, 5 B/s, 18 s left)"));
+        assert_eq!(at(20, 2), None, "work that flies by is not worth a line");
         assert_eq!(at(11, 3), None);
         assert!(at(11, 13).is_some());
         assert!(at(100, 14).unwrap().contains("100 %"));
@@ -130,6 +134,7 @@ mod tests {
     fn no_work_is_all_done() {
         let start = Instant::now();
         let mut lines = Lines { started: start, last: start, tenths: 0 };
-        assert!(lines.line_for("loading", Bytes(0), Bytes(0), start).unwrap().contains("100 %"));
+        let later = start + Duration::from_secs(2);
+        assert!(lines.line_for("loading", Bytes(0), Bytes(0), later).unwrap().contains("100 %"));
     }
 }

@@ -1,7 +1,7 @@
 //! One end of a connection: whole messages, each within a deadline.
 
 use crate::fds::{FDS_PER_MESSAGE_MAX, receive_some, send_some};
-use crate::{Deadline, FRAME_BODY_MAX, WireError, decode, encode};
+use crate::{Deadline, Event, FRAME_BODY_MAX, Reply, Request, WireError, decode, encode};
 use bincode::{Decode, Encode};
 use nix::errno::Errno;
 use nix::poll::PollFlags;
@@ -121,6 +121,35 @@ impl Connection {
         let mut body = vec![0; len];
         self.fill(&mut body, &mut fds, deadline)?;
         Ok((decode(&body)?, fds))
+    }
+
+    /// Sends a request and receives its answer; events that come first go to `on_event`.
+    pub fn ask(&self, request: &Request, deadline: Deadline, on_event: impl FnMut(Event)) -> Result<Reply, WireError> {
+        let (reply, fds) = self.ask_with_fds(request, deadline, on_event)?;
+        if fds.is_empty() { Ok(reply) } else { Err(WireError::UnexpectedFds { count: fds.len() }) }
+    }
+
+    /// [`Connection::ask`] for an answer that carries file descriptors.
+    pub fn ask_with_fds(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        mut on_event: impl FnMut(Event),
+    ) -> Result<(Reply, Vec<OwnedFd>), WireError> {
+        // An owner that turns a client away says why before it hangs up: the answer may be there although the
+        // request can no longer be sent.
+        let sent = match self.send(request, deadline) {
+            Err(error) if !error.is_gone() => return Err(error),
+            sent => sent,
+        };
+        loop {
+            match self.receive_with_fds(deadline) {
+                Ok((Reply::Event(event), fds)) if fds.is_empty() => on_event(event),
+                Ok((Reply::Event(_), fds)) => return Err(WireError::UnexpectedFds { count: fds.len() }),
+                Ok(answer) => return Ok(answer),
+                Err(error) => return Err(sent.err().unwrap_or(error)),
+            }
+        }
     }
 
     /// Reads exactly `buffer`, so that descriptors are never taken from the message after.

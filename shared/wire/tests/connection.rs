@@ -1,6 +1,6 @@
 //! Two ends of a real socket: file descriptors, slow ends, ends that vanish.
 
-use ds4_wire::{Connection, Deadline, FDS_PER_MESSAGE_MAX, Hello, Reply, Request, WireError};
+use ds4_wire::{Connection, Deadline, Event, FDS_PER_MESSAGE_MAX, Hello, Refusal, Reply, Request, WireError};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -176,4 +176,25 @@ fn a_listener_that_never_accepts_times_the_connector_out() {
         }
     };
     assert!(matches!(error, WireError::TimedOut), "{error}");
+}
+
+#[test]
+fn an_answer_is_found_behind_the_events_before_it() {
+    let (client, owner) = pair();
+    for wait_ms in [1, 2] {
+        owner.send(&Reply::Event(Event::Draining { wait_ms }), soon()).unwrap();
+    }
+    owner.send(&Reply::Done, soon()).unwrap();
+    let mut events = Vec::new();
+    assert_eq!(client.ask(&Request::Status, soon(), |event| events.push(event)).unwrap(), Reply::Done);
+    assert_eq!(events, [Event::Draining { wait_ms: 1 }, Event::Draining { wait_ms: 2 }]);
+}
+
+#[test]
+fn the_reason_for_being_turned_away_is_heard_after_the_door_is_shut() {
+    let (client, owner) = pair();
+    owner.send(&Reply::Refused(Refusal::Busy { max: 64 }), soon()).unwrap();
+    drop(owner);
+    let reply = client.ask(&Request::Status, soon(), |_| {}).unwrap();
+    assert_eq!(reply, Reply::Refused(Refusal::Busy { max: 64 }));
 }

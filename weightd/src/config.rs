@@ -1,0 +1,211 @@
+//! Every flag with its help text, and everything that is read from the environment.
+
+use clap::builder::{BoolishValueParser, TypedValueParser};
+use clap::{Parser, ValueEnum};
+use ds4_host::Exit;
+use std::path::PathBuf;
+
+/// Exit codes that this program gives.
+const EXITS: &[Exit] = &[
+    Exit::Ok,
+    Exit::Failed,
+    Exit::Usage,
+    Exit::ModelFile,
+    Exit::Memory,
+    Exit::LockHeld,
+    Exit::StaleState,
+    Exit::Aborted,
+    Exit::OwnerLoading,
+    Exit::OwnerDraining,
+    Exit::OwnerStale,
+    Exit::NoOwner,
+    Exit::OwnerUnreachable,
+];
+
+const LONG_ABOUT: &str = "\
+Loads a model once and lends it to workers.
+
+ds4-weightd reads a GGUF file into memory that other processes can map read-only, \
+and stays. Workers (ds4-server, ds4) attach to it in milliseconds, so that a worker's \
+crash, upgrade or change of flags costs no loading.
+
+Whoever can attach can read the weights; everyone with this user id, and root, can. \
+Give other users access with --allow-uid or --allow-gid.
+
+Every flag can also be set by the environment variable shown with it.";
+
+const EXAMPLES: &str = "\
+Examples:
+  ds4-weightd --base model.gguf              hold a model; workers: ds4-server --weights MANIFEST
+  ds4-weightd --base model.gguf --dry-run    show the plan and whether memory suffices
+  ds4-weightd --status                       ask the running owner how it is
+  ds4-weightd --status --wait 600            the same, once it is ready or ten minutes have passed
+  ds4-weightd --release                      stop it and free the memory
+
+";
+
+fn after_help() -> String {
+    format!("{EXAMPLES}{}", Exit::help(EXITS))
+}
+
+/// A whole number between two bounds, both allowed.
+fn number(min: u64, max: u64) -> impl TypedValueParser<Value = u64> {
+    clap::builder::StringValueParser::new().try_map(move |text: String| {
+        text.parse::<u64>()
+            .ok()
+            .filter(|value| (min..=max).contains(value))
+            .ok_or_else(|| format!("must be a whole number from {min} to {max}"))
+    })
+}
+
+/// An even number: ranges hold whole multiples of 2 MiB.
+fn span(text: &str) -> Result<u64, String> {
+    text.parse::<u64>()
+        .ok()
+        .filter(|value| (64..=4096).contains(value) && value % 2 == 0)
+        .ok_or_else(|| "must be an even whole number from 64 to 4096".to_owned())
+}
+
+/// A user or group id.
+fn id(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("must be a whole number from 0 to {}", u32::MAX))
+}
+
+/// Values of platform variables, read here and nowhere else.
+#[derive(Debug, Default)]
+pub struct Platform {
+    /// `XDG_RUNTIME_DIR`.
+    pub xdg_runtime_dir: Option<PathBuf>,
+    /// `RUST_LOG`.
+    pub log_filter: Option<String>,
+}
+
+impl Platform {
+    /// Reads the environment.
+    pub fn read() -> Platform {
+        Platform {
+            xdg_runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()).map(PathBuf::from),
+            log_filter: std::env::var("RUST_LOG").ok(),
+        }
+    }
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "ds4-weightd",
+    version,
+    about = "Loads a model once and lends it to workers",
+    long_about = LONG_ABOUT,
+    after_help = after_help(),
+)]
+pub(crate) struct Args {
+    /// The model to hold: a GGUF file, or the first of its shards
+    #[arg(long, value_name = "FILE", env = "DS4_BASE")]
+    pub(crate) base: Option<PathBuf>,
+
+    /// A multi-token-prediction model to hold as well
+    #[arg(long, value_name = "FILE", env = "DS4_MTP")]
+    pub(crate) mtp: Option<PathBuf>,
+
+    /// Where the manifest goes, which tells workers what is held [default: NAME.json in the run directory]
+    #[arg(long, value_name = "FILE", env = "DS4_MANIFEST")]
+    pub(crate) manifest: Option<PathBuf>,
+
+    /// The socket that workers connect to [default: the manifest's path with .sock]
+    #[arg(long, value_name = "FILE", env = "DS4_BROKER_SOCKET")]
+    pub(crate) broker_socket: Option<PathBuf>,
+
+    /// Keeps a second owner of the same name away [default: NAME.lock in the run directory]
+    #[arg(long, value_name = "FILE", env = "DS4_LOCK_FILE")]
+    pub(crate) lock_file: Option<PathBuf>,
+
+    /// Folder for manifest, socket and lock [default: /run/ds4 if it can be written, else $XDG_RUNTIME_DIR/ds4]
+    #[arg(long, value_name = "DIR", env = "DS4_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+
+    /// Name of this owner where several run on one host
+    #[arg(long, value_name = "NAME", default_value = "weights", env = "DS4_NAME")]
+    pub(crate) name: String,
+
+    /// Kind of memory
+    #[arg(long, value_enum, default_value = "memfd", env = "DS4_BACKEND")]
+    pub(crate) backend: Backend,
+
+    /// Number of the GPU, with --backend vmm
+    #[arg(long, value_name = "N", default_value = "0", value_parser = id, env = "DS4_DEVICE", allow_negative_numbers = true)]
+    pub(crate) device: u32,
+
+    /// Size that shared ranges grow to, in MiB; a tensor is never cut
+    #[arg(long, value_name = "MIB", default_value = "1024", value_parser = span, env = "DS4_SPAN_MB", allow_negative_numbers = true)]
+    pub(crate) span_mb: u64,
+
+    /// Memory that must stay free, in GiB; loading is refused if it would not [default: 1 for memfd]
+    #[arg(long, value_name = "GIB", value_parser = number(0, 1 << 20), env = "DS4_RESERVE_GB", allow_negative_numbers = true)]
+    pub(crate) reserve_gb: Option<u64>,
+
+    /// Load even if the memory does not seem to suffice
+    #[arg(long, env = "DS4_NO_PREFLIGHT", value_parser = BoolishValueParser::new())]
+    pub(crate) no_preflight: bool,
+
+    /// Show plan and memory table, then end: nothing is loaded
+    #[arg(long, env = "DS4_DRY_RUN", value_parser = BoolishValueParser::new())]
+    pub(crate) dry_run: bool,
+
+    /// Print plan, memory table and settings with their origin, then end
+    #[arg(long, value_enum, value_name = "FORMAT", env = "DS4_PRINT_PLAN")]
+    pub(crate) print_plan: Option<PrintFormat>,
+
+    /// A further user who may attach; repeatable
+    #[arg(long, value_name = "UID", value_parser = id, value_delimiter = ',', env = "DS4_ALLOW_UID", allow_negative_numbers = true)]
+    pub(crate) allow_uid: Vec<u32>,
+
+    /// A group whose members may attach if it is their primary group; repeatable
+    #[arg(long, value_name = "GID", value_parser = id, value_delimiter = ',', env = "DS4_ALLOW_GID", allow_negative_numbers = true)]
+    pub(crate) allow_gid: Vec<u32>,
+
+    /// On shutdown, seconds to wait for workers to leave; they keep what they have mapped
+    #[arg(long, value_name = "SECS", default_value = "30", value_parser = number(0, 86_400), env = "DS4_DRAIN_TIMEOUT", allow_negative_numbers = true)]
+    pub(crate) drain_timeout: u64,
+
+    /// What to do with the manifest of an owner that is proved to be dead
+    #[arg(long, value_enum, value_name = "CHOICE", default_value = "replace", env = "DS4_ON_STALE_MANIFEST")]
+    pub(crate) on_stale_manifest: StaleChoice,
+
+    /// Ask the running owner how it is
+    #[arg(long, conflicts_with_all = ["release", "dry_run", "print_plan"])]
+    pub(crate) status: bool,
+
+    /// Tell the running owner to shut down, and wait until it has
+    #[arg(long, conflicts_with_all = ["dry_run", "print_plan"])]
+    pub(crate) release: bool,
+
+    /// With --status: answer in JSON
+    #[arg(long, requires = "status")]
+    pub(crate) json: bool,
+
+    /// With --status: wait up to this many seconds until the owner is ready
+    #[arg(long, value_name = "SECS", value_parser = number(0, 86_400), requires = "status", allow_negative_numbers = true)]
+    pub(crate) wait: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// Host memory, for workers on the CPU
+    Memfd,
+    /// GPU memory; not in this version
+    Vmm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrintFormat {
+    /// One JSON object on standard output
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StaleChoice {
+    /// End with exit code 7
+    Refuse,
+    /// Take its place
+    Replace,
+}

@@ -1,0 +1,67 @@
+//! Waiting for the end, and the way down.
+
+use crate::bell::wait;
+use crate::broker::Broker;
+use crate::error::OwnerError;
+use crate::store::{Holdings, Stage, Store};
+use ds4_host::StopSignals;
+use ds4_manifest::Published;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// Blocks until a signal, or a client that may, asks for the end.
+pub(crate) fn wait_for_stop(store: &Store, signals: &StopSignals) -> Result<(), OwnerError> {
+    while !store.is_stopped() {
+        wait([signals.as_fd(), store.release_asked.as_fd()], None).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Takes the manifest back first, so that no new worker comes; tells the workers and waits for them; then frees.
+/// A further signal ends the waiting. Blocks for `timeout` at most.
+pub(crate) fn drain(
+    published: Published,
+    broker: Broker,
+    store: Arc<Store>,
+    holdings: Arc<Holdings>,
+    timeout: Duration,
+    signals: &StopSignals,
+) -> Result<(), OwnerError> {
+    let unpublished = published.unpublish();
+    store.enter(Stage::Draining(holdings.clone()));
+    info!(workers = store.lease_count(), timeout_s = timeout.as_secs(), "draining");
+    store.draining.ring();
+    signals.take();
+    wait_for_workers(&store, timeout, signals)?;
+    let workers = store.lease_count();
+    if workers > 0 {
+        warn!(workers, "workers keep what they have mapped; its memory is free when they end");
+    }
+    let bytes = holdings.manifest.totals.allocated.0;
+    // All three hold the weights.
+    drop(broker);
+    drop(store);
+    drop(holdings);
+    info!(bytes, "released");
+    Ok(unpublished?)
+}
+
+fn wait_for_workers(store: &Store, timeout: Duration, signals: &StopSignals) -> Result<(), OwnerError> {
+    let end = Instant::now() + timeout;
+    while store.lease_count() > 0 && signals.take() == 0 {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        wait([signals.as_fd(), store.lease_ended.as_fd()], Some(left)).map_err(failed)?;
+        store.lease_ended.silence();
+    }
+    Ok(())
+}
+
+fn failed(source: io::Error) -> OwnerError {
+    OwnerError::System { action: "wait", source }
+}

@@ -1,0 +1,85 @@
+//! The manifest of what was loaded.
+
+use crate::command::Paths;
+use crate::store::Facts;
+use ds4_gguf::{FileStamp, Model, SHARD_ALIGN, Shard};
+use ds4_manifest::{Broker, Device, ModelFile, Owner, Place, Range, State, Tensor, Totals, WeightsManifest};
+use ds4_resident::{ContentIdentity, Plan, Resident, Role};
+use ds4_wire::{PROTO_MAX, PROTO_MIN};
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The manifest for `resident`, which was loaded from `models` by `plan`.
+pub(crate) fn manifest(
+    facts: &Facts,
+    owner: Owner,
+    paths: &Paths,
+    models: &[(Role, Model)],
+    plan: &Plan,
+    plan_flags: &[String],
+    resident: &Resident,
+) -> WeightsManifest {
+    let ranges = plan.ranges.iter().map(|range| Range { id: range.id, len: range.len, allocated: range.allocated });
+    let mut manifest = WeightsManifest {
+        schema: WeightsManifest::SCHEMA.to_owned(),
+        instance: facts.instance,
+        generation: facts.generation,
+        state: State::Ready,
+        created_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        owner,
+        device: Device {
+            backend: "memfd".to_owned(),
+            name: "host memory".to_owned(),
+            uuid: None,
+            granularity: plan.granularity,
+        },
+        broker: Broker {
+            path: paths.socket.to_string_lossy().into_owned(),
+            proto_min: PROTO_MIN,
+            proto_max: PROTO_MAX,
+        },
+        models: resident
+            .identities
+            .iter()
+            .filter_map(|(role, identity)| entry(*role, identity, models, plan))
+            .collect(),
+        // This backend builds none: the loader refuses a plan that has any.
+        artifacts: Vec::new(),
+        ranges: ranges.collect(),
+        needs: Vec::new(),
+        totals: Totals::default(),
+        plan_flags: plan_flags.to_vec(),
+    };
+    manifest.totals = manifest.count();
+    manifest
+}
+
+/// What the manifest says of one model; `None` if it is not among `models`, of which the plan was made.
+fn entry(role: Role, identity: &ContentIdentity, models: &[(Role, Model)], plan: &Plan) -> Option<ds4_manifest::Model> {
+    let (_, model) = models.iter().find(|(there, _)| *there == role)?;
+    let planned = plan.model(role)?;
+    let places: BTreeMap<&str, Option<Place>> =
+        planned.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.residency.place())).collect();
+    let tensors = identity.tensors.iter().map(|tensor| Tensor {
+        name: tensor.name.clone(),
+        kind: tensor.kind,
+        dims: tensor.dims.clone(),
+        leaf_root: tensor.leaf_root,
+        place: places.get(tensor.name.as_str()).copied().flatten(),
+    });
+    Some(ds4_manifest::Model {
+        id: role.name().to_owned(),
+        arch: model.architecture().to_owned(),
+        files: model.shards().iter().map(file).collect(),
+        logical_size: model.logical_size(),
+        shard_align: SHARD_ALIGN,
+        content_root: identity.root.into(),
+        tensors: tensors.collect(),
+    })
+}
+
+fn file(shard: &Shard) -> ModelFile {
+    let FileStamp { device, inode, size, mtime_ns, ctime_ns } = *shard.stamp();
+    let path = shard.path().to_string_lossy().into_owned();
+    ModelFile { path, dev: device, ino: inode, size, mtime_ns, ctime_ns }
+}

@@ -1,0 +1,45 @@
+//! The weight owner: loads models into shareable memory once, lends them to workers over a Unix socket, and stays.
+//!
+//! Life of an owner: take the lock, look at what an earlier owner left, open the socket, plan, check memory, load,
+//! publish the manifest, wait. On the way down the manifest goes first, then the workers are told and waited for, then
+//! the memory, the socket and the lock go. Every step back is a Drop, so that an error or a signal at any point
+//! leaves nothing behind.
+//!
+//! Threads: the main thread loads and waits for signals; one accepts connections; one per connection serves it. All
+//! block in poll, so an idle owner uses no CPU.
+
+mod access;
+mod bell;
+mod broker;
+mod command;
+mod config;
+mod drain;
+mod error;
+mod layout;
+mod loading;
+mod lock;
+mod owner;
+mod process;
+mod replaced;
+mod report;
+mod session;
+mod stale;
+mod status;
+mod store;
+
+pub use access::Access;
+pub use command::{Command, CommandError, LoadConfig, Paths, PlanConfig, ServeConfig, Setting, StatusConfig};
+pub use config::Platform;
+pub use error::OwnerError;
+
+use ds4_host::{Exit, StopSignals};
+
+/// Does what the command line asks for and says how it went. Blocks until an owner has shut down.
+pub fn run(command: Command, signals: &StopSignals) -> Result<Exit, OwnerError> {
+    match command {
+        Command::Serve(config) => owner::serve(&config, signals).map(|()| Exit::Ok),
+        Command::Plan(config) => report::show_plan(&config).map(|()| Exit::Ok),
+        Command::Status(config) => Ok(status::status(&config, signals)),
+        Command::Release(config) => Ok(status::release(&config, signals)),
+    }
+}

@@ -1,0 +1,101 @@
+//! From model files to weights in memory, step by step, with every step visible to who asks.
+
+use crate::command::LoadConfig;
+use crate::error::OwnerError;
+use crate::report::warn_or_refuse;
+use crate::store::{Stage, Store};
+use ds4_gguf::Model;
+use ds4_host::Progress as Display;
+use ds4_resident::{
+    HOST_TRIP_FLOOR, LoadOptions, Plan, PlanOptions, Preflight, Progress, Reading, Resident, Role, SystemMemory,
+    TensorTable, load, plan, preflight, staging_bytes,
+};
+use ds4_units::Bytes;
+use ds4_wire::MemoryTerm;
+use std::time::Instant;
+use tracing::info;
+
+/// Descriptors of an owner beside those of its ranges: standard streams, model files, socket, bells, connections.
+const FDS_BESIDE_RANGES: u64 = 64;
+
+/// The files, held open from plan to publication, and what is to become of them.
+pub(crate) struct Prepared {
+    pub(crate) models: Vec<(Role, Model)>,
+    pub(crate) plan: Plan,
+}
+
+/// Opens the models and lays out their tensors. Blocks on the disk.
+pub(crate) fn prepare(config: &LoadConfig) -> Result<Prepared, OwnerError> {
+    let open = |(role, path): &(Role, std::path::PathBuf)| Ok((*role, Model::open(path)?));
+    let models = config.models.iter().map(open).collect::<Result<Vec<_>, OwnerError>>()?;
+    let tables: Vec<TensorTable<'_>> =
+        models.iter().map(|(role, model)| TensorTable { role: *role, tensors: model.tensors() }).collect();
+    let plan = plan(&tables, &PlanOptions { span: config.span, ..PlanOptions::default() })?;
+    Ok(Prepared { models, plan })
+}
+
+/// Adds up what loading will need.
+pub(crate) fn check_memory(plan: &Plan, reserve: Bytes) -> Result<Preflight, OwnerError> {
+    Ok(preflight(plan, staging_bytes(Reading::default_threads()), reserve, &SystemMemory::new())?)
+}
+
+/// Each range costs two descriptors while it is sent; refuses a plan that this process could not serve.
+pub(crate) fn check_fd_limit(plan: &Plan, have: u64) -> Result<(), OwnerError> {
+    let ranges = plan.totals.ranges;
+    let need = ranges.saturating_mul(2).saturating_add(FDS_BESIDE_RANGES);
+    if need <= have { Ok(()) } else { Err(OwnerError::FdLimit { ranges, need, have }) }
+}
+
+/// Loads everything, entering each stage in `store` as it begins. Blocks; a stop ends it within one piece of 2 MiB.
+pub(crate) fn load_weights(
+    config: &LoadConfig,
+    name: &str,
+    fd_limit: u64,
+    store: &Store,
+) -> Result<(Prepared, Resident), OwnerError> {
+    let go_on = || if store.is_stopped() { Err(OwnerError::Aborted) } else { Ok(()) };
+    go_on()?;
+    store.enter(Stage::Planning);
+    let prepared = prepare(config)?;
+    check_fd_limit(&prepared.plan, fd_limit)?;
+    go_on()?;
+    store.enter(Stage::Preflight);
+    let table = check_memory(&prepared.plan, config.reserve)?;
+    store.set_memory(terms(&table));
+    table.to_string().lines().for_each(|line| info!("{line}"));
+    warn_or_refuse(&table, config.preflight)?;
+    go_on()?;
+    let total = prepared.plan.bytes_to_read();
+    store.enter(Stage::Loading { total, since: Instant::now() });
+    let models: Vec<(Role, &Model)> = prepared.models.iter().map(|(role, model)| (*role, model)).collect();
+    let options = LoadOptions { name: name.to_owned(), trip_floor: HOST_TRIP_FLOOR };
+    let shown = Shown { display: Display::bytes("loading", total), store };
+    let reading = Reading { threads: Reading::default_threads(), progress: &shown, cancel: store.stop_flag() };
+    let resident = load(&prepared.plan, &models, &options, &SystemMemory::new(), &reading)?;
+    drop(shown);
+    go_on()?;
+    Ok((prepared, resident))
+}
+
+/// Progress goes to the terminal and to whoever asks the broker.
+struct Shown<'a> {
+    display: Display,
+    store: &'a Store,
+}
+
+impl Progress for Shown<'_> {
+    fn read(&self, done: Bytes) {
+        self.store.set_loaded(done);
+        self.display.set(done);
+    }
+
+    fn note(&self, text: &str) {
+        info!("{text}");
+    }
+}
+
+fn terms(table: &Preflight) -> Vec<MemoryTerm> {
+    let rows = table.rows.iter().map(|row| (row.term.clone(), row.bytes.0, row.source.clone()));
+    let budget = ("budget".to_owned(), table.budget.chosen.bytes.0, table.budget.chosen.source.clone());
+    rows.chain([budget]).map(|(term, bytes, source)| MemoryTerm { term, bytes, source }).collect()
+}

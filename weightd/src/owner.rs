@@ -1,0 +1,113 @@
+//! The owner from its lock to its last byte.
+
+use crate::broker::Broker;
+use crate::command::ServeConfig;
+use crate::drain::{drain, wait_for_stop};
+use crate::error::OwnerError;
+use crate::layout::manifest;
+use crate::loading::load_weights;
+use crate::lock::OwnerLock;
+use crate::process::this_process;
+use crate::stale::clear_previous;
+use crate::store::{Facts, Holdings, Stage, Store};
+use ds4_host::StopSignals;
+use ds4_manifest::{InstanceId, publish};
+use ds4_resident::LoadReport;
+use ds4_wire::{Connection, Deadline, Reply, Request, raise_fd_limit};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// How long the broker has to answer its own owner.
+const SELF_CHECK: Duration = Duration::from_secs(5);
+
+/// Loads, serves, and ends when told to. Blocks for as long as that takes. Whatever happens, the manifest, the
+/// socket and the lock are gone when it returns.
+pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), OwnerError> {
+    let started = Instant::now();
+    let fd_limit = raise_fd_limit().map_err(|source| OwnerError::System { action: "raise the file limit", source })?;
+    let paths = &config.paths;
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pid = std::process::id(),
+        backend = "memfd",
+        reserve = %config.load.reserve,
+        manifest = %paths.manifest.display(),
+        "starting"
+    );
+    // Fields of this function drop in reverse order: manifest, weights, socket, lock.
+    let _lock = OwnerLock::acquire(&paths.lock, &paths.manifest)?;
+    let generation = clear_previous(&paths.manifest, config.replace_stale)? + 1;
+    let facts = facts(config, generation, started)?;
+    let store = Arc::new(
+        Store::new(facts.clone(), signals.flag())
+            .map_err(|source| OwnerError::System { action: "make an event descriptor", source })?,
+    );
+    let broker = Broker::open(&paths.socket, config.access.clone(), config.drain_timeout, store.clone())?;
+
+    let name = format!("ds4-{}", config.name);
+    let (prepared, resident) = load_weights(&config.load, &name, fd_limit, &store)?;
+    let owner = this_process().map_err(|source| OwnerError::System { action: "look at this process", source })?;
+    let flags = &config.load.plan_flags;
+    let manifest = manifest(&facts, owner, paths, &prepared.models, &prepared.plan, flags, &resident);
+    let report = resident.report;
+    let holdings = Arc::new(Holdings { manifest, ranges: resident.ranges });
+    // The files have been read and proved unchanged: let go of them.
+    drop(prepared);
+
+    store.enter(Stage::Exporting(holdings.clone()));
+    check_broker(&paths.socket, &facts)?;
+    // Whoever finds the manifest must be able to attach.
+    store.enter(Stage::Ready(holdings.clone()));
+    let published = publish(&paths.manifest, &holdings.manifest, config.access.manifest_mode())?;
+    log_ready(&paths.manifest, &holdings, &report);
+
+    wait_for_stop(&store, signals)?;
+    drain(published, broker, store, holdings, config.drain_timeout, signals)
+}
+
+fn facts(config: &ServeConfig, generation: u64, started: Instant) -> Result<Facts, OwnerError> {
+    let mut instance = [0; 16];
+    OsRng.try_fill_bytes(&mut instance).map_err(|error| OwnerError::System {
+        action: "get random bytes",
+        source: std::io::Error::other(error.to_string()),
+    })?;
+    let models = &config.load.models;
+    Ok(Facts {
+        instance: InstanceId(instance),
+        generation,
+        started,
+        manifest: config.paths.manifest.to_string_lossy().into_owned(),
+        models: models.iter().map(|(role, path)| (role.to_string(), path.to_string_lossy().into_owned())).collect(),
+    })
+}
+
+/// Proves that a client finds this owner behind the socket.
+fn check_broker(socket: &Path, facts: &Facts) -> Result<(), OwnerError> {
+    let failed = |reason: String| OwnerError::SelfCheck { reason };
+    let deadline = Deadline::after(SELF_CHECK);
+    let connection = Connection::connect(socket, deadline).map_err(|error| failed(error.to_string()))?;
+    match connection.ask(&Request::Status, deadline, |_| {}) {
+        Ok(Reply::Status(status)) if status.instance == facts.instance.to_string() => Ok(()),
+        Ok(Reply::Status(status)) => Err(failed(format!("instance {} does instead", status.instance))),
+        Ok(_) => Err(failed("it answers something else".to_owned())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+fn log_ready(path: &Path, holdings: &Holdings, report: &LoadReport) {
+    let manifest = &holdings.manifest;
+    info!(
+        manifest = %path.display(),
+        instance = %manifest.instance,
+        generation = manifest.generation,
+        ranges = manifest.totals.ranges,
+        bytes = manifest.totals.allocated.0,
+        load_s = format_args!("{:.3}", report.elapsed.as_secs_f64()),
+        gib_per_s = format_args!("{:.3}", report.rate() / f64::from(1 << 30)),
+        "ready"
+    );
+}

@@ -1,0 +1,201 @@
+//! Asking a running owner, from the command line.
+
+use crate::command::{StatusConfig, socket_beside};
+use crate::report::print;
+use crate::stale::{Liveness, liveness};
+use ds4_host::{Exit, StopSignals, printable};
+use ds4_manifest::{ManifestError, TrustError, WeightsManifest};
+use ds4_units::Bytes;
+use ds4_wire::{Connection, Deadline, OwnerStatus, Phase, Reply, Request, WireError};
+use serde_json::json;
+use std::fmt::Write;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long an owner has to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Between two looks while waiting.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What was found out.
+enum Answer {
+    Status(Box<OwnerStatus>),
+    /// No status, because of this.
+    None(Exit, String),
+}
+
+impl Answer {
+    fn exit(&self) -> Exit {
+        match self {
+            Answer::None(exit, _) => *exit,
+            Answer::Status(status) => match status.phase {
+                Phase::Ready => Exit::Ok,
+                Phase::Draining => Exit::OwnerDraining,
+                _ => Exit::OwnerLoading,
+            },
+        }
+    }
+}
+
+/// Prints how the owner is. With a time to wait it blocks until the owner is ready or the time is over.
+pub(crate) fn status(config: &StatusConfig, signals: &StopSignals) -> Exit {
+    let deadline = Deadline::after(config.wait);
+    let mut answer = look(config);
+    while answer.exit() != Exit::Ok && !deadline.is_over() && !signals.is_requested() {
+        std::thread::sleep(PAUSE.min(deadline.left()));
+        answer = look(config);
+    }
+    let text = match (&answer, config.json) {
+        (Answer::Status(status), true) => format!("{}\n", as_json(status)),
+        (Answer::Status(status), false) => as_text(status),
+        (Answer::None(exit, why), true) => {
+            format!("{}\n", json!({ "state": "none", "exit": exit.code(), "reason": why }))
+        }
+        (Answer::None(_, why), false) => format!("{}\n", printable(why)),
+    };
+    match print(&text) {
+        Ok(()) => answer.exit(),
+        Err(_) => Exit::Failed,
+    }
+}
+
+/// Tells the owner to shut down, and blocks until it has.
+pub(crate) fn release(config: &StatusConfig, signals: &StopSignals) -> Exit {
+    let socket = match find(config) {
+        Found::Socket(socket, _) => socket,
+        Found::Nothing(exit, why) => {
+            eprintln!("ds4-weightd: {}", printable(&why));
+            return exit;
+        }
+    };
+    let asked = Connection::connect(&socket, Deadline::after(ANSWER))
+        .and_then(|connection| connection.ask(&Request::Drain, Deadline::after(ANSWER), |_| {}));
+    match asked {
+        Ok(Reply::Done) => {}
+        Ok(Reply::Refused(refusal)) => {
+            eprintln!("ds4-weightd: refused: {}", printable(&refusal.to_string()));
+            return Exit::Failed;
+        }
+        Ok(_) => {
+            eprintln!("ds4-weightd: the owner answers something else");
+            return Exit::OwnerUnreachable;
+        }
+        Err(error) if is_nobody(&error) => {
+            eprintln!("ds4-weightd: no owner serves {}", printable(&socket.to_string_lossy()));
+            return Exit::NoOwner;
+        }
+        Err(error) => {
+            eprintln!("ds4-weightd: {error}");
+            return Exit::OwnerUnreachable;
+        }
+    }
+    while !signals.is_requested() {
+        match Connection::connect(&socket, Deadline::after(ANSWER)) {
+            Err(error) if is_nobody(&error) => return Exit::Ok,
+            _ => std::thread::sleep(PAUSE),
+        }
+    }
+    Exit::Interrupted
+}
+
+enum Found {
+    /// Where to ask, and the manifest that says so, if there is one.
+    Socket(PathBuf, Option<Box<WeightsManifest>>),
+    Nothing(Exit, String),
+}
+
+/// Where an owner should be. A manifest comes first; an owner that is still loading has only its socket.
+fn find(config: &StatusConfig) -> Found {
+    if let Some(socket) = &config.socket {
+        return Found::Socket(socket.clone(), None);
+    }
+    for path in &config.manifests {
+        match WeightsManifest::read(path, &config.trust) {
+            Ok(manifest) => return Found::Socket(PathBuf::from(&manifest.broker.path), Some(Box::new(manifest))),
+            Err(ManifestError::Trust(TrustError::Absent { .. })) if socket_beside(path).exists() => {
+                return Found::Socket(socket_beside(path), None);
+            }
+            Err(ManifestError::Trust(TrustError::Absent { .. })) => {}
+            Err(error) => {
+                return Found::Nothing(Exit::OwnerUnreachable, format!("{}: {error}", path.display()));
+            }
+        }
+    }
+    let tried: Vec<String> = config.manifests.iter().map(|path| path.display().to_string()).collect();
+    Found::Nothing(Exit::NoOwner, format!("no owner: neither a manifest nor a socket at {}", tried.join(" or ")))
+}
+
+fn look(config: &StatusConfig) -> Answer {
+    match find(config) {
+        Found::Nothing(exit, why) => Answer::None(exit, why),
+        Found::Socket(socket, manifest) => match ask(&socket) {
+            Ok(Reply::Status(status)) => Answer::Status(status),
+            Ok(Reply::Refused(refusal)) => Answer::None(Exit::OwnerUnreachable, format!("refused: {refusal}")),
+            Ok(_) => Answer::None(Exit::OwnerUnreachable, "the owner answers something else".to_owned()),
+            Err(error) => nobody_answers(&socket, manifest.as_deref(), &error),
+        },
+    }
+}
+
+fn ask(socket: &Path) -> Result<Reply, WireError> {
+    let deadline = Deadline::after(ANSWER);
+    Connection::connect(socket, deadline)?.ask(&Request::Status, deadline, |_| {})
+}
+
+fn nobody_answers(socket: &Path, manifest: Option<&WeightsManifest>, error: &WireError) -> Answer {
+    if let Some(manifest) = manifest {
+        return match liveness(manifest) {
+            Liveness::Dead(why) => Answer::None(Exit::OwnerStale, format!("the manifest is stale: {why}")),
+            Liveness::Unclear(why) => Answer::None(Exit::OwnerUnreachable, why),
+            Liveness::Serves => Answer::None(Exit::OwnerUnreachable, error.to_string()),
+        };
+    }
+    if is_nobody(error) {
+        return Answer::None(Exit::NoOwner, format!("no owner serves {}", socket.display()));
+    }
+    Answer::None(Exit::OwnerUnreachable, format!("{}: {error}", socket.display()))
+}
+
+fn is_nobody(error: &WireError) -> bool {
+    matches!(error, WireError::Io { source, .. }
+        if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused))
+}
+
+fn as_json(status: &OwnerStatus) -> serde_json::Value {
+    // A status holds strings and numbers only, which always have a JSON form.
+    let mut object = serde_json::to_value(status).unwrap_or_default();
+    if let Some(object) = object.as_object_mut() {
+        object.insert("eta_ms".to_owned(), json!(status.phase.eta_ms()));
+    }
+    object
+}
+
+fn as_text(status: &OwnerStatus) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name:<12}{}", printable(value));
+    };
+    line("state", &status.phase.to_string());
+    for (id, path) in &status.models {
+        line("model", &format!("{id} {path}"));
+    }
+    let (instance, generation, pid) = (&status.instance, status.generation, status.pid);
+    line(
+        "owner",
+        &format!("pid {pid}, up {} s, instance {instance}, generation {generation}", status.uptime_ms / 1000),
+    );
+    line("held", &format!("{} in {} ranges", Bytes(status.bytes), status.ranges));
+    line("manifest", &status.manifest);
+    for term in &status.memory {
+        line("memory", &format!("{:<16} {:>12}   {}", term.term, Bytes(term.bytes).to_string(), term.source));
+    }
+    line("workers", &status.workers.len().to_string());
+    for worker in &status.workers {
+        let imported = Bytes(worker.imported_bytes);
+        let (id, pid, uid) = (&worker.worker_id, worker.pid, worker.uid);
+        line("", &format!("{id}, pid {pid}, uid {uid}, since {} s, {imported} mapped", worker.since_ms / 1000));
+    }
+    text
+}
