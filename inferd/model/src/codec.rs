@@ -1,6 +1,6 @@
 //! A model family's prompt protocol: conversations in, prompts out; generated tokens in, events out.
 
-use crate::{Conversation, Prompt};
+use crate::{Conversation, Prompt, ThinkingMode};
 use ds4_units::TokenId;
 
 /// The prompt protocol of one model family. Request handlers share one; no call blocks on anything but the CPU.
@@ -24,6 +24,16 @@ pub trait PromptCodec: Send + Sync {
 
     /// Reads the answer to `prompt` as it is generated.
     fn read_answer(&self, prompt: &Prompt) -> Box<dyn AnswerReader>;
+
+    /// What asking for a model by this name says about reasoning, where clients have learned that it does.
+    fn thinking_by_model_name(&self, _name: &str) -> Option<ThinkingMode> {
+        None
+    }
+
+    /// Other names by which clients know the models of this family.
+    fn model_aliases(&self) -> &[&str] {
+        &[]
+    }
 }
 
 /// What a part of an answer is.
