@@ -65,7 +65,7 @@ impl ContentIdentity {
 }
 
 /// The root over a tensor's leaves. `len` is the tensor's length in bytes.
-pub(crate) fn leaf_root(len: Bytes, leaves: &[Digest]) -> Digest {
+pub fn leaf_root(len: Bytes, leaves: &[Digest]) -> Digest {
     let mut hash = Sha256::new();
     hash.update(b"ds4.tensor/1");
     hash.update(len.0.to_le_bytes());

@@ -22,7 +22,7 @@ mod watch;
 mod work;
 
 pub use error::LoadError;
-pub use identity::{ContentIdentity, ContentRoot, LEAF, TensorIdentity};
+pub use identity::{ContentIdentity, ContentRoot, LEAF, TensorIdentity, leaf_root};
 pub use load::{Identities, LoadOptions, LoadReport, Resident, identify, load};
 pub use memory::{
     Budget, BudgetSource, GroupLimit, MemoryError, MemorySource, Observation, ProcessMemory, SystemMemory,

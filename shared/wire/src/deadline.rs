@@ -8,17 +8,22 @@ use std::time::{Duration, Instant};
 
 /// When to give up.
 #[derive(Clone, Copy, Debug)]
-pub struct Deadline(Instant);
+pub struct Deadline(Option<Instant>);
 
 impl Deadline {
     /// This long from now.
     pub fn after(time: Duration) -> Deadline {
-        Deadline(Instant::now() + time)
+        Deadline(Instant::now().checked_add(time))
+    }
+
+    /// Waits as long as it takes.
+    pub fn never() -> Deadline {
+        Deadline(None)
     }
 
     /// The time left; zero once it has passed.
     pub fn left(self) -> Duration {
-        self.0.saturating_duration_since(Instant::now())
+        self.0.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
     }
 
     /// Whether it has passed.
@@ -30,8 +35,10 @@ impl Deadline {
     pub(crate) fn wait(self, fd: BorrowedFd<'_>, events: PollFlags) -> Result<(), WireError> {
         loop {
             // Rounded up: a wait of less than a millisecond must not become a busy loop.
-            let millis = self.left().as_micros().div_ceil(1000);
-            let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+            let timeout = match self.0 {
+                None => PollTimeout::NONE,
+                Some(_) => PollTimeout::try_from(self.left().as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX),
+            };
             match poll(&mut [PollFd::new(fd, events)], timeout) {
                 Ok(0) if self.is_over() => return Err(WireError::TimedOut),
                 Ok(0) | Err(Errno::EINTR) => {}
