@@ -127,3 +127,61 @@ fn read_cached<'b>(
     let _ = posix_fadvise(shard.file(), offset.0 as i64, len as i64, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
     Ok(window)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ds4_gguf::writer::Writer;
+    use ds4_units::TensorType;
+    use std::path::Path;
+
+    const LEN: usize = 3 * DIRECT_ALIGN + 100;
+
+    fn model(folder: &Path) -> (Model, Vec<u8>) {
+        let path = folder.join("model.gguf");
+        let bytes: Vec<u8> = (0..LEN).map(|i| (i * 31 / 8) as u8).collect();
+        Writer::new("example").tensor("w", TensorType::I8, &[LEN as u64], bytes).write(&path).unwrap();
+        (Model::open(&path).unwrap(), std::fs::read(&path).unwrap())
+    }
+
+    /// The same model read around the page cache, where this file system can, and through it.
+    fn both(model: &Model) -> [ModelFiles<'_>; 2] {
+        [ModelFiles::open(model, |_| ()), ModelFiles { model, direct: vec![None] }]
+    }
+
+    #[test]
+    fn both_ways_read_the_same_bytes_at_odd_places_and_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (model, content) = model(folder.path());
+        let mut staging = Staging::new();
+        let size = content.len();
+        let places = [(0, 1), (1, DIRECT_ALIGN), (4095, 2), (4096, 4096), (size - 1, 1), (size - 5000, 5000), (7, 0)];
+        for (files, (at, len)) in both(&model).iter().flat_map(|files| places.map(|place| (files, place))) {
+            let found = files.read(0, FileOffset(at as u64), len, &mut staging).unwrap();
+            assert_eq!(found, &content[at..at + len], "{len} bytes at {at}, {} direct", files.direct_files());
+        }
+    }
+
+    #[test]
+    fn both_ways_say_where_a_file_ends_too_early() {
+        let folder = tempfile::tempdir().unwrap();
+        let (model, content) = model(folder.path());
+        let mut staging = Staging::new();
+        for files in both(&model) {
+            for (at, len) in [(content.len() - 10, 11), (content.len() - 10, 9000), (content.len() + 9000, 1)] {
+                let error = files.read(0, FileOffset(at as u64), len, &mut staging).unwrap_err();
+                assert!(matches!(error, GgufError::ShortRead { .. }), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_directly_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let (model, _) = model(folder.path());
+        let mut notes = Vec::new();
+        let files = ModelFiles::open(&model, |text| notes.push(text.to_owned()));
+        assert_eq!(notes.len() + files.direct_files(), 1);
+        assert!(notes.iter().all(|note| note.contains("model.gguf: reading through the page cache, because")));
+    }
+}

@@ -8,6 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
+/// The budget source that is the whole machine: the entry of `/proc/meminfo`.
+pub(crate) const MEM_AVAILABLE: &str = "MemAvailable";
+
 /// Where observations come from. Tests bring their own.
 pub trait MemorySource: Sync {
     /// What is available now. Reads a few small files; does not wait.
@@ -98,7 +101,7 @@ pub enum MemoryError {
 impl Observation {
     /// How much may be used: the smallest of available memory and the room left in every control group.
     pub fn budget(&self) -> Budget {
-        let available = BudgetSource { source: "MemAvailable".to_owned(), bytes: self.available };
+        let available = BudgetSource { source: MEM_AVAILABLE.to_owned(), bytes: self.available };
         let groups = self.groups.iter().map(|group| BudgetSource {
             source: group.file.clone(),
             bytes: Bytes(group.limit.0.saturating_sub(group.used.0)),

@@ -1,7 +1,7 @@
 //! Adds up what loading will need and compares it with what may be used, before anything is allocated.
 
 use crate::identity::LEAF;
-use crate::memory::{Budget, MemoryError, MemorySource, ProcessMemory};
+use crate::memory::{Budget, MEM_AVAILABLE, MemoryError, MemorySource, ProcessMemory};
 use crate::plan::Plan;
 use crate::role::Role;
 use ds4_units::Bytes;
@@ -139,23 +139,21 @@ fn range_bytes(plan: &Plan, role: Role) -> Bytes {
 
 /// At most three things to do, first those that are enough alone, the smallest of them first.
 fn remedies(plan: &Plan, reserve: Bytes, budget: &Budget, deficit: Bytes, processes: &[ProcessMemory]) -> Vec<Remedy> {
-    let mut all = Vec::new();
-    if let Some(next) = budget.rejected.first()
-        && budget.chosen.source != "MemAvailable"
-    {
-        let recovers = Bytes(next.bytes.0 - budget.chosen.bytes.0);
-        all.push(Remedy { action: format!("raise {}", budget.chosen.source), recovers });
+    let mut all = vec![Remedy { action: "lower --reserve-gb".to_owned(), recovers: reserve }];
+    for model in plan.models.iter().filter(|model| model.role != Role::Base) {
+        let recovers = range_bytes(plan, model.role);
+        all.push(Remedy { action: format!("leave out --{}", model.role), recovers });
     }
-    all.push(Remedy { action: "lower --reserve-gb".to_owned(), recovers: reserve });
-    if plan.models.len() > 1 {
-        for model in plan.models.iter().filter(|model| model.role != Role::Base) {
-            let recovers = range_bytes(plan, model.role);
-            all.push(Remedy { action: format!("leave out --{}", model.role), recovers });
+    match budget.rejected.first() {
+        // A group's limit: to stop a process helps only if it is in the group, to raise the limit does.
+        Some(next) if budget.chosen.source != MEM_AVAILABLE => {
+            let recovers = Bytes(next.bytes.0 - budget.chosen.bytes.0);
+            all.push(Remedy { action: format!("raise {}", budget.chosen.source), recovers });
         }
-    }
-    for process in processes {
-        let action = format!("stop pid {} ({})", process.pid, process.name);
-        all.push(Remedy { action, recovers: process.resident });
+        _ => all.extend(processes.iter().map(|process| Remedy {
+            action: format!("stop pid {} ({})", process.pid, process.name),
+            recovers: process.resident,
+        })),
     }
     all.retain(|remedy| remedy.recovers > Bytes::ZERO);
     all.sort_by_key(|remedy| match remedy.recovers >= deficit {

@@ -100,6 +100,7 @@ fn a_control_group_limit_below_the_machine_is_the_budget_and_a_remedy() {
     assert!(refused.to_string().contains("/sys/fs/cgroup/ds4/memory.max leaves 512.00 MiB"), "{refused}");
     let raise = refused.remedies.iter().find(|remedy| remedy.action.starts_with("raise ")).unwrap();
     assert_eq!(raise.recovers, Bytes(Bytes::gib(64).0 - Bytes::mib(512).0));
+    assert!(!refused.to_string().contains("stop pid"), "nobody knows who is in the group: {refused}");
 }
 
 #[test]
