@@ -46,7 +46,9 @@ impl Model {
         };
         model.add(first, header.tensors)?;
         if paths.len() > 1 {
-            model.open_siblings(&paths, HEADER_MAX.0 - header.len.0)?;
+            for (shard, tensors) in model.open_siblings(&paths, HEADER_MAX.0 - header.len.0)? {
+                model.add(shard, tensors)?;
+            }
         }
         check_tensor_count(path, &model.metadata, model.tensors.len())?;
         model.check_unchanged()?;
@@ -54,18 +56,18 @@ impl Model {
     }
 
     /// Opens and checks the shards after the first, whose headers may have `budget` bytes together.
-    fn open_siblings(&mut self, paths: &[PathBuf], mut budget: u64) -> Result<(), GgufError> {
-        let first_path = self.shards[0].path().to_owned();
-        let first = self.metadata.clone();
-        check_member(1, (&first_path, &first), (&first_path, &first))?;
+    fn open_siblings(&self, paths: &[PathBuf], mut budget: u64) -> Result<Vec<(Shard, Vec<TensorInfo>)>, GgufError> {
+        let first = (paths[0].as_path(), &self.metadata);
+        check_member(1, first, first)?;
+        let mut siblings = Vec::with_capacity(paths.len() - 1);
         for (path, number) in paths.iter().skip(1).zip(2..) {
             let shard = open_sibling(path, number, paths.len() as u64)?;
             let header = shard.read_header(Bytes(budget))?;
             budget -= header.len.0;
-            check_member(number, (path, &header.metadata), (&first_path, &first))?;
-            self.add(shard, header.tensors)?;
+            check_member(number, (path, &header.metadata), first)?;
+            siblings.push((shard, header.tensors));
         }
-        Ok(())
+        Ok(siblings)
     }
 
     /// Appends a shard with its tensors, whose names must be new.

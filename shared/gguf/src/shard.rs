@@ -30,15 +30,18 @@ pub struct FileStamp {
 impl FileStamp {
     /// The stamp of an open file.
     pub fn of(file: &File) -> io::Result<FileStamp> {
-        let metadata = file.metadata()?;
+        Ok(FileStamp::new(&file.metadata()?))
+    }
+
+    fn new(metadata: &std::fs::Metadata) -> FileStamp {
         let nanos = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-        Ok(FileStamp {
+        FileStamp {
             device: metadata.dev(),
             inode: metadata.ino(),
             size: Bytes(metadata.len()),
             mtime_ns: nanos(metadata.mtime(), metadata.mtime_nsec()),
             ctime_ns: nanos(metadata.ctime(), metadata.ctime_nsec()),
-        })
+        }
     }
 }
 
@@ -150,13 +153,15 @@ impl Shard {
         Ok(())
     }
 
-    /// Refuses when size, times or identity of the open file are not what they were.
+    /// Refuses when the open file is not what it was, or when its path leads to another file by now.
     pub fn check_unchanged(&self) -> Result<(), GgufError> {
-        let after = FileStamp::of(&self.file).map_err(|source| GgufError::Open { file: self.name(), source })?;
-        if after == self.stamp {
-            return Ok(());
+        let failed = |source| GgufError::Open { file: self.name(), source };
+        let open = FileStamp::of(&self.file).map_err(failed)?;
+        let at_path = FileStamp::new(&std::fs::metadata(&self.path).map_err(failed)?);
+        match [open, at_path].into_iter().find(|now| *now != self.stamp) {
+            Some(after) => Err(GgufError::Changed { file: self.name(), before: self.stamp, after }),
+            None => Ok(()),
         }
-        Err(GgufError::Changed { file: self.name(), before: self.stamp, after })
     }
 }
 

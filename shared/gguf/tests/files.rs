@@ -88,6 +88,8 @@ fn any_change_of_an_open_file_is_noticed_with_old_and_new() {
     let model = model.unwrap();
     assert!(matches!(model.check_unchanged(), Err(GgufError::Changed { .. })));
     assert_eq!(model.read_tensor(model.tensor("blk.1.weight").unwrap()).unwrap(), [1; 64]);
+    std::fs::remove_file(&path).unwrap();
+    assert!(model.check_unchanged().is_err());
 }
 
 #[test]

@@ -7,8 +7,10 @@ use ds4_resident::{
     Resident, Role, TensorTable, load, plan,
 };
 use ds4_units::{Bytes, TensorType};
+use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Repeatable bytes that differ between seeds and from place to place.
 pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
@@ -42,6 +44,8 @@ pub(crate) fn writer() -> Writer {
 pub(crate) fn model(folder: &Path) -> Model {
     let path = folder.join("model.gguf");
     writer().write(&path).unwrap();
+    // Long ago, so that a change during the test has another time even where the clock of the file system is coarse.
+    File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH + Duration::from_secs(1)).unwrap();
     Model::open(&path).unwrap()
 }
 
