@@ -52,7 +52,7 @@ impl Tokenizer {
         let is_control = control_flags(&parts)?;
         let vocabulary = vocabulary(parts.tokens)?;
         check_bytes(&alphabet, &vocabulary, &is_control)?;
-        let merges = merges(&parts, &vocabulary, &is_control)?;
+        let merges = merges(&parts, &is_control)?;
         let (bytes, bytes_end) = token_bytes(&alphabet, parts.tokens, &is_control);
         let control_ids: Vec<TokenId> =
             (0u32..).zip(&is_control).filter(|(_, control)| **control).map(|(id, _)| TokenId(id)).collect();
@@ -63,7 +63,7 @@ impl Tokenizer {
         let bpe = BPE::builder()
             .vocab_and_merges(vocabulary, merges)
             .build()
-            .map_err(|error| TokenizerError::Build { reason: error.to_string() })?;
+            .map_err(|error| merge_outside(&parts).unwrap_or(TokenizerError::Build { reason: error.to_string() }))?;
         Ok(Tokenizer { alphabet, splitter, bpe, control_spellings, control_ids, is_control, bytes, bytes_end })
     }
 }
@@ -114,29 +114,41 @@ fn check_bytes(alphabet: &Alphabet, vocabulary: &Vocab, is_control: &[bool]) -> 
     Ok(())
 }
 
-fn merges(parts: &VocabularyParts<'_>, vocabulary: &Vocab, is_control: &[bool]) -> Result<Merges, TokenizerError> {
+/// The merges as pairs, none of which makes a control token. Whether they name tokens, the model's builder checks.
+fn merges(parts: &VocabularyParts<'_>, is_control: &[bool]) -> Result<Merges, TokenizerError> {
     let controls: HashSet<&str> =
         parts.tokens.iter().zip(is_control).filter(|(_, control)| **control).map(|(text, _)| text.as_str()).collect();
     let mut made = String::new();
     let mut merges = Merges::with_capacity(parts.merges.len());
     for (merge, found) in parts.merges.iter().enumerate() {
-        let malformed = || TokenizerError::MalformedMerge { merge, found: found.clone() };
-        let (left, right) = found.split_once(' ').ok_or_else(malformed)?;
-        if left.is_empty() || right.is_empty() || right.contains(' ') {
-            return Err(malformed());
-        }
+        let (left, right) =
+            pair(found).ok_or_else(|| TokenizerError::MalformedMerge { merge, found: found.clone() })?;
         made.clear();
         made.push_str(left);
         made.push_str(right);
-        if let Some(outside) = [left, right, &made].into_iter().find(|part| !vocabulary.contains_key(*part)) {
-            return Err(TokenizerError::MergeOutsideVocabulary { merge, spelling: outside.to_owned() });
-        }
         if controls.contains(made.as_str()) {
             return Err(TokenizerError::MergeMakesControl { merge, spelling: made });
         }
         merges.push((left.to_owned(), right.to_owned()));
     }
     Ok(merges)
+}
+
+fn pair(merge: &str) -> Option<(&str, &str)> {
+    let (left, right) = merge.split_once(' ')?;
+    (!left.is_empty() && !right.is_empty() && !right.contains(' ')).then_some((left, right))
+}
+
+/// The first merge that names or makes what is no token. Looked for only after the model's builder has refused: it
+/// names the spelling but not the merge.
+fn merge_outside(parts: &VocabularyParts<'_>) -> Option<TokenizerError> {
+    let tokens: HashSet<&str> = parts.tokens.iter().map(String::as_str).collect();
+    parts.merges.iter().enumerate().find_map(|(merge, found)| {
+        let (left, right) = pair(found)?;
+        let all = [left.to_owned(), right.to_owned(), format!("{left}{right}")];
+        let outside = all.into_iter().find(|spelling| !tokens.contains(spelling.as_str()))?;
+        Some(TokenizerError::MergeOutsideVocabulary { merge, spelling: outside })
+    })
 }
 
 fn token_bytes(alphabet: &Alphabet, tokens: &[String], is_control: &[bool]) -> (Vec<u8>, Vec<usize>) {
