@@ -50,7 +50,23 @@ fn a_typed_control_token_cannot_match_one_in_a_cached_prefix() {
     assert_eq!(overlap(&cached, &typed), (3, 3 + 3 + 1));
     assert_eq!(cached.adopt(&typed).tokens(), typed.tokens());
 
-    // The other way round: a cached typed spelling lends nothing to a real control token.
+    // A spelling that is a piece of its own is still text.
+    let cached = record(&tokenizer, &["<A>", "<U>", "<A>"]);
+    let mut typed = Prompt::new();
+    typed.push_control(tokenizer.token("<A>").expect("a control token"));
+    typed.push_text("<U>");
+    typed.push_control(tokenizer.token("<A>").expect("a control token"));
+    assert_eq!(overlap(&cached, &PromptRecord::new(&typed, &tokenizer)), (1, 5));
+    assert_eq!(overlap(&PromptRecord::new(&typed, &tokenizer), &cached), (1, 3));
+}
+
+#[test]
+fn a_cached_typed_spelling_lends_nothing_to_the_control_token() {
+    let tokenizer = tokenizer();
+    let mut typed = Prompt::new();
+    typed.push_control(tokenizer.token("<U>").expect("a control token"));
+    typed.push_text("hi<U>hello");
+    let typed = PromptRecord::new(&typed, &tokenizer);
     let real = record(&tokenizer, &["<U>", "hi", "<U>", "hello"]);
     assert_eq!(overlap(&typed, &real), (3, 5));
 }
