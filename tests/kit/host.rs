@@ -1,7 +1,6 @@
 //! What a process or a run leaves on the host.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -32,9 +31,4 @@ pub fn paths_below(folder: &Path) -> Result<Vec<PathBuf>> {
     }
     paths.sort();
     Ok(paths)
-}
-
-/// A loopback port that nothing listens on at the moment.
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
