@@ -33,7 +33,7 @@ pub struct Rotation {
 }
 
 impl Rope {
-    /// Frequencies `base^(-2j/64)`, stretched where asked. Formula: design page deepseek-v4.md, section 2.7.
+    /// Frequencies `base^(-2j/64)`, stretched where asked. Formula: the public reference implementation's.
     pub fn new(base: f64, stretch: Option<Stretch>) -> Rope {
         let width = ROTARY as f64;
         let frequencies = std::array::from_fn(|pair| {

@@ -2,7 +2,7 @@
 //!
 //! An attention row of 512 channels takes 584 bytes: 448 E4M3 codes, 64 half floats for the rotated channels, and eight
 //! bytes of E8M0 exponents (one per 64 codes, padded). An index row of 128 channels takes 68 bytes: 64 bytes of E2M1
-//! code pairs and four exponents, after a Hadamard transform. Formulas: design page deepseek-v4.md, section 4. The
+//! code pairs and four exponents, after a Hadamard transform. Formulas: the public reference implementation's. The
 //! reference also rounds each stored value to a half float; a value that this changes still has an exact code, so the
 //! code of the rounded value is what is stored.
 

@@ -1,6 +1,6 @@
 //! Latent attention: queries of all heads against one row per token, which is key and value at once.
 //!
-//! Formula: design page deepseek-v4.md, section 2.2. A query sees the raw rows of the last 128 tokens, itself included,
+//! Formula: the public reference implementation's. A query sees the raw rows of the last 128 tokens, itself included,
 //! and the compressed rows of its selection, in that order; a learnt logit per head takes part in the softmax without a
 //! value.
 

@@ -1,6 +1,6 @@
 //! Pooling tokens into compressed rows.
 //!
-//! Formula: design page deepseek-v4.md, section 2.3. Per channel, a row is the softmax of its tokens' gates applied to
+//! Formula: the public reference implementation's. Per channel, a row is the softmax of its tokens' gates applied to
 //! their values. The softmax is kept running (largest gate so far, sum of weights, weighted sum of values), token by
 //! token, so that the result does not depend on how tokens are cut into steps and an unfinished row is three numbers a
 //! channel.

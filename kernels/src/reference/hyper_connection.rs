@@ -1,6 +1,6 @@
 //! Mixing streams into a block's input and merging its output back.
 //!
-//! Formula: design page deepseek-v4.md, sections 2.1 and 2.6.
+//! Formula: the public reference implementation's.
 
 use super::exp::{exp, sigmoid};
 use super::multiply::multiply;

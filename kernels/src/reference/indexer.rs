@@ -1,6 +1,6 @@
 //! Choosing the compressed rows that a query sees.
 //!
-//! Formula: design page deepseek-v4.md, section 2.4. On ties the lower row wins; exact zeros are common because of the
+//! Formula: the public reference implementation's. On ties the lower row wins; exact zeros are common because of the
 //! rectifier.
 
 use super::bank::HostBank;

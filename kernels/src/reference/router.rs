@@ -1,6 +1,6 @@
 //! Choosing experts: the six best of biased scores, or six fixed ones per token.
 //!
-//! Formula: design page deepseek-v4.md, section 2.5. The weights come from the scores without the bias.
+//! Formula: the public reference implementation's. The weights come from the scores without the bias.
 
 use super::exp::exp;
 use crate::Rows;

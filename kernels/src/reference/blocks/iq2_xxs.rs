@@ -2,7 +2,7 @@
 //! byte each) and a 32-bit word with four 7-bit sign indices and a 4-bit scale on top.
 //!
 //! `value = d * (0.5 + scale) / 4 * grid * sign`; the eighth sign of a group of eight makes the number of minus signs
-//! even (design page deepseek-v4.md, section 5).
+//! even.
 
 use super::half_at;
 
