@@ -1,1 +1,39 @@
-//! TODO head
+//! One thread owns the model: admission, continuous batching, sampling.
+//!
+//! [`Engine::start`] moves a loaded model onto its thread. An [`EngineHandle`] takes a [`GenerateRequest`] at any time
+//! and returns an [`EventStream`], or refuses at once. The thread works in turns: drop requests whose readers are
+//! gone, give waiting ones a bank, compute one step for everybody, draw tokens. It never waits for a reader: an
+//! [`EventStream`] is bounded, and a reader that falls behind loses its request, not everybody's time.
+//!
+//! What a request gets depends on its prompt, its sampling and its seed, never on its company or on a clock.
+
+mod admit;
+mod clock;
+mod engine;
+mod event;
+mod limits;
+mod logprobs;
+mod outbox;
+mod output;
+mod request;
+mod rows;
+mod running;
+mod sampler;
+mod scheduler;
+mod stop;
+mod warm;
+
+pub use ds4_model::Channel;
+pub use engine::{Engine, EngineHandle};
+pub use event::{
+    Delta, Event, FinishReason, Finished, Logprob, PositionLogprobs, RequestFault, ReuseKind, Started, Timings, Usage,
+};
+pub use limits::{
+    BANKS_DEFAULT, EVENTS_UNREAD_MAX, EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE, QUEUED_MAX,
+    TOP_LOGPROBS_MAX,
+};
+pub use outbox::EventStream;
+pub use request::{GenerateRequest, Refused};
+pub use sampler::{NotFinite, Sampling};
+
+use engine::QueueSlot;

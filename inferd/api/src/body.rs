@@ -1,0 +1,119 @@
+//! Request bodies: what they may be, how large, and who pays for their memory.
+
+use crate::{ApiError, limits};
+use axum::body::{Body, BodyDataStream};
+use axum::extract::Request;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use http::{HeaderMap, header};
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// The memory all bodies together may take, handed out before it is used.
+pub(crate) struct BodyBudget {
+    bytes: Arc<Semaphore>,
+}
+
+/// A body with the share of the budget it holds until it is dropped.
+#[derive(Debug)]
+pub(crate) struct PaidBody {
+    bytes: Bytes,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl BodyBudget {
+    pub(crate) fn new() -> BodyBudget {
+        BodyBudget { bytes: Arc::new(Semaphore::new(limits::BODIES_MAX)) }
+    }
+
+    /// Reads a body. A declared length is paid for before the first byte is read, an undeclared one as it arrives.
+    pub(crate) async fn read(&self, request: Request) -> Result<PaidBody, ApiError> {
+        let (head, body) = request.into_parts();
+        let form = check_headers(&head.headers)?;
+        let declared = declared_length(&head.headers)?;
+        let mut permit = self.pay(declared.unwrap_or(0))?;
+        let bytes = self.collect(body, declared, &mut permit).await?;
+        if form == Form::JsonIfItLooksSo && bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(ApiError::unsupported_media("send JSON, with \"Content-Type: application/json\""));
+        }
+        Ok(PaidBody { bytes, _permit: permit })
+    }
+
+    async fn collect(
+        &self,
+        body: Body,
+        declared: Option<usize>,
+        permit: &mut OwnedSemaphorePermit,
+    ) -> Result<Bytes, ApiError> {
+        let mut stream = body.into_data_stream();
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = next_chunk(&mut stream).await? {
+            let total = bytes.len() + chunk.len();
+            if total > limits::BODY_MAX {
+                return Err(ApiError::body_too_large(limits::BODY_MAX));
+            }
+            let paid = permit.num_permits();
+            if declared.is_none() && total > paid {
+                permit.merge(self.pay((total - paid).next_multiple_of(limits::BODY_STEP))?);
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes.freeze())
+    }
+
+    fn pay(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+        let bytes = u32::try_from(bytes).map_err(|_| ApiError::body_too_large(limits::BODY_MAX))?;
+        self.bytes.clone().try_acquire_many_owned(bytes).map_err(|_| ApiError::body_budget())
+    }
+}
+
+impl PaidBody {
+    /// The body as JSON. Blocks for as long as parsing takes.
+    pub(crate) fn parse(&self) -> Result<Value, ApiError> {
+        serde_json::from_slice(&self.bytes).map_err(|error| {
+            if error.to_string().starts_with("recursion limit exceeded") {
+                let depth = limits::JSON_DEPTH_MAX;
+                return ApiError::invalid(format!("invalid JSON request: nested {depth} levels deep or more"));
+            }
+            let (line, column) = (error.line(), error.column());
+            ApiError::invalid(format!("invalid JSON request: line {line} column {column}"))
+        })
+    }
+}
+
+async fn next_chunk(stream: &mut BodyDataStream) -> Result<Option<Bytes>, ApiError> {
+    let chunk = timeout(limits::READ_STALL_MAX, stream.next()).await;
+    let chunk = chunk.map_err(|_| ApiError::invalid("bad HTTP request: the body stalled"))?;
+    chunk.transpose().map_err(|_| ApiError::invalid("bad HTTP request: the body ended early or is malformed"))
+}
+
+/// How a body announces itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    /// Says it is something else, as `curl -d` does, but may be JSON all the same.
+    JsonIfItLooksSo,
+}
+
+fn check_headers(headers: &HeaderMap) -> Result<Form, ApiError> {
+    if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
+        && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
+    {
+        return Err(ApiError::unsupported_media("Content-Encoding is not supported; send the body as it is"));
+    }
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(Form::Json) };
+    let kind = kind.to_str().unwrap_or_default().to_ascii_lowercase();
+    if kind.starts_with("multipart/") {
+        return Err(ApiError::unsupported_media("multipart bodies are not supported; send JSON"));
+    }
+    Ok(if kind.contains("json") { Form::Json } else { Form::JsonIfItLooksSo })
+}
+
+fn declared_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
+    let Some(length) = headers.get(header::CONTENT_LENGTH) else { return Ok(None) };
+    let length = length.to_str().ok().and_then(|length| length.parse().ok());
+    let length: usize = length.ok_or_else(|| ApiError::invalid("bad HTTP request"))?;
+    if length > limits::BODY_MAX { Err(ApiError::body_too_large(limits::BODY_MAX)) } else { Ok(Some(length)) }
+}

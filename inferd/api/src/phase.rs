@@ -1,0 +1,54 @@
+//! Whether the server can answer: it listens before the model is there and a while after it was told to stop.
+
+use crate::ApiError;
+use ds4_engine::EngineHandle;
+use ds4_model::{PromptCodec, Tokenizer};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What handlers need once the model is there.
+#[derive(Clone)]
+pub struct Serving {
+    /// The door to the engine.
+    pub engine: EngineHandle,
+    /// The model's tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// The model's prompt protocol.
+    pub codec: Arc<dyn PromptCodec>,
+}
+
+/// A server's life, in order.
+#[derive(Clone)]
+pub(crate) enum Phase {
+    /// The model is being loaded or imported.
+    Loading,
+    /// Requests are answered.
+    Ready(Arc<Serving>),
+    /// Running requests end, new ones are refused.
+    Draining,
+}
+
+/// The phase, set by whoever boots and stops the server and looked at by every request.
+pub(crate) struct PhaseCell(RwLock<Phase>);
+
+impl PhaseCell {
+    pub(crate) fn new() -> PhaseCell {
+        PhaseCell(RwLock::new(Phase::Loading))
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = phase;
+    }
+
+    pub(crate) fn now(&self) -> Phase {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What handlers need, or why they cannot work now.
+    pub(crate) fn serving(&self) -> Result<Arc<Serving>, ApiError> {
+        match self.now() {
+            Phase::Loading => Err(ApiError::loading()),
+            Phase::Ready(serving) => Ok(serving),
+            Phase::Draining => Err(ApiError::shutting_down()),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Whether an answer reasons first, and how much: the many spellings clients use.
+
+use crate::reader::{Fields, Node};
+use crate::{ApiError, Settings};
+use ds4_model::{Effort, ThinkingMode};
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) thinking: ThinkingMode,
+    pub(crate) effort: Option<Effort>,
+}
+
+/// An effort field's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EffortWord {
+    Off,
+    Level(Effort),
+}
+
+/// Reads the fields of the OpenAI family. An explicit switch wins, then effort `none`, then what the requested model's
+/// name stands for, then the operator's default. An effort alone never switches reasoning on.
+pub(crate) fn openai(
+    fields: Fields<'_>,
+    by_model_name: Option<ThinkingMode>,
+    settings: &Settings,
+) -> Result<Wanted, ApiError> {
+    let effort = effort(fields)?;
+    let switch = switch(fields)?;
+    let off_by_effort = (effort == Some(EffortWord::Off)).then_some(ThinkingMode::Off);
+    let level = match effort {
+        Some(EffortWord::Level(level)) => Some(level),
+        _ => None,
+    };
+    Ok(Wanted {
+        thinking: switch.or(off_by_effort).or(by_model_name).unwrap_or(settings.thinking),
+        effort: level.or(settings.effort),
+    })
+}
+
+fn switch(fields: Fields<'_>) -> Result<Option<ThinkingMode>, ApiError> {
+    if let Some(node) = fields.get("thinking") {
+        return thinking_field(&node).map(Some);
+    }
+    for name in ["think", "enable_thinking"] {
+        if let Some(on) = fields.bool(name)? {
+            return Ok(Some(mode(on)));
+        }
+    }
+    if let Some(node) = fields.get("chat_template_kwargs") {
+        let kwargs = node.fields()?;
+        for name in ["thinking", "enable_thinking"] {
+            if let Some(on) = kwargs.bool(name)? {
+                return Ok(Some(mode(on)));
+            }
+        }
+    }
+    let Some(node) = fields.get("reasoning") else { return Ok(None) };
+    Ok(node.fields()?.bool("enabled")?.map(mode))
+}
+
+/// `thinking` is a bool or an object with a type, of which only `disabled` means off.
+fn thinking_field(node: &Node<'_>) -> Result<ThinkingMode, ApiError> {
+    if node.value().is_boolean() {
+        return node.bool().map(mode);
+    }
+    if !node.value().is_object() {
+        return Err(node.refuse("must be true, false or an object with a type"));
+    }
+    let kind = node.fields()?.str("type")?;
+    Ok(mode(kind != Some("disabled")))
+}
+
+fn mode(on: bool) -> ThinkingMode {
+    if on { ThinkingMode::On } else { ThinkingMode::Off }
+}
+
+fn effort(fields: Fields<'_>) -> Result<Option<EffortWord>, ApiError> {
+    if let Some(node) = fields.get("reasoning_effort") {
+        return effort_word(&node).map(Some);
+    }
+    let Some(node) = fields.get("reasoning") else { return Ok(None) };
+    let Some(node) = node.fields()?.get("effort").map(|effort| effort_word(&effort)) else { return Ok(None) };
+    node.map(Some)
+}
+
+fn effort_word(node: &Node<'_>) -> Result<EffortWord, ApiError> {
+    Ok(match node.str()? {
+        "none" | "off" => EffortWord::Off,
+        "minimal" | "low" | "medium" => EffortWord::Level(Effort::Low),
+        "high" | "xhigh" => EffortWord::Level(Effort::High),
+        "max" => EffortWord::Level(Effort::Max),
+        _ => return Err(node.refuse("must be none, off, minimal, low, medium, high, xhigh or max")),
+    })
+}

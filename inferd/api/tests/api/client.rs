@@ -1,0 +1,99 @@
+//! A client without a socket.
+
+use crate::support::Bench;
+use crate::support::model::{Controls, script_rule};
+use crate::support::vocabulary::tokens;
+use axum::body::Body;
+use axum::response::Response;
+use ds4_api::{Api, Hosts, Origins, Serving, Settings};
+use ds4_engine::EngineOptions;
+use ds4_model::ThinkingMode;
+use ds4_units::Tokens;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tower::ServiceExt;
+
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+
+/// A server with a scripted model.
+pub(crate) struct Server {
+    pub(crate) api: Api,
+    pub(crate) bench: Bench,
+}
+
+/// A whole reply.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        model_id: "test-model".into(),
+        max_tokens: Tokens(200),
+        api_keys: Vec::new(),
+        origins: Origins::None,
+        hosts: Hosts::LoopbackAnd(Vec::new()),
+        thinking: ThinkingMode::Off,
+        effort: None,
+    }
+}
+
+impl Server {
+    /// A ready server whose model gives `answer` to everything.
+    pub(crate) fn saying(answer: &str) -> Server {
+        Server::with(answer, settings())
+    }
+
+    pub(crate) fn with(answer: &str, settings: Settings) -> Server {
+        let options = EngineOptions { banks: 2, ..EngineOptions::default() };
+        let server = Server { api: Api::new(settings), bench: Bench::new(script_rule(tokens(answer)), 400, options) };
+        server.api.ready(server.serving());
+        server
+    }
+
+    pub(crate) fn serving(&self) -> Serving {
+        Serving {
+            engine: self.bench.engine.handle(),
+            tokenizer: self.bench.tokenizer.clone(),
+            codec: self.bench.codec.clone(),
+        }
+    }
+
+    pub(crate) fn controls(&self) -> &Controls {
+        &self.bench.controls
+    }
+
+    pub(crate) async fn send(&self, request: Request<Body>) -> Response {
+        self.api.router().oneshot(request).await.unwrap()
+    }
+
+    pub(crate) async fn reply(&self, request: Request<Body>) -> Reply {
+        let response = self.send(request).await;
+        let (head, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Reply { status: head.status, headers: head.headers, text }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Reply {
+        self.reply(Request::get(path).body(Body::empty()).unwrap()).await
+    }
+
+    pub(crate) async fn post(&self, body: impl Into<Body>) -> Reply {
+        self.reply(post(body)).await
+    }
+}
+
+pub(crate) fn post(body: impl Into<Body>) -> Request<Body> {
+    Request::post(CHAT).header("content-type", "application/json").body(body.into()).unwrap()
+}

@@ -1,0 +1,14 @@
+//! The HTTP side in process: the real router and the real engine, over a model that says what the test wants.
+
+#[path = "../../../engine/tests/support/mod.rs"]
+mod support;
+
+mod client;
+
+mod bad_input;
+mod bodies;
+mod chat;
+mod doors;
+mod phases;
+mod rendering;
+mod streams;

@@ -1,0 +1,137 @@
+//! Finding a bank for a request: the conversation that leaves the least to compute, or an empty bank.
+
+use crate::ReuseKind;
+use crate::running::{Running, Seat};
+use crate::warm::WarmBanks;
+use ds4_model::{Model, PromptRecord};
+use ds4_units::{BankId, Tokens};
+
+/// A bank that holds the beginning of a prompt.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    bank: BankId,
+    /// Tokens the bank gives without computing.
+    cached: Tokens,
+    /// Tokens left to compute.
+    left: u32,
+    holder: Holder,
+}
+
+/// Order of preference between equal candidates: the least copying first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    /// A finished conversation that the prompt continues from its very end.
+    WarmWhole,
+    /// A finished conversation that parts from the prompt somewhere.
+    WarmPart,
+    /// A conversation that runs.
+    Running,
+}
+
+/// Seats a prompt. `banks` is the most there may be; at least one is free or warm. Whatever goes wrong with a
+/// candidate, an empty bank is always right.
+pub(crate) fn seat(
+    model: &mut dyn Model,
+    running: &[Running],
+    warm: &mut WarmBanks,
+    banks: usize,
+    prompt: &PromptRecord,
+) -> Seat {
+    let best = best_candidate(model, running, warm, prompt);
+    let full = running.len() + warm.len() >= banks;
+    let in_place = match best {
+        // Its end is the prompt's beginning: nothing is lost by going on in place.
+        Some(best) if best.holder == Holder::WarmWhole => Some(best),
+        // It may yet be continued from its end: it is copied, unless its bank is the only one to be had.
+        Some(best) if best.holder == Holder::WarmPart => {
+            (full && warm.least_recent(Some(best.bank)).is_none()).then_some(best)
+        }
+        _ => None,
+    };
+    if let Some(seat) = in_place.and_then(|best| cut_back(model, warm, best, prompt)) {
+        return seat;
+    }
+    if running.len() + warm.len() >= banks
+        && let Some(victim) = warm.least_recent(best.map(|best| best.bank))
+    {
+        warm.take(victim);
+        model.close_bank(victim);
+    }
+    best.and_then(|best| fork(model, running, warm, best, prompt)).unwrap_or_else(|| Seat {
+        bank: model.open_bank(),
+        prompt: prompt.clone(),
+        cached: 0,
+        reuse: ReuseKind::Cold,
+    })
+}
+
+fn best_candidate(
+    model: &dyn Model,
+    running: &[Running],
+    warm: &WarmBanks,
+    prompt: &PromptRecord,
+) -> Option<Candidate> {
+    let warm = warm.iter().filter_map(|warm| {
+        let held = Tokens(warm.record.tokens().len() as u32);
+        let mut found = candidate(model, warm.bank, &warm.record, held, prompt)?;
+        found.holder = if found.cached == held { Holder::WarmWhole } else { Holder::WarmPart };
+        Some(found)
+    });
+    let running = running.iter().filter_map(|running| {
+        let (record, held) = running.record();
+        candidate(model, running.bank, record, held, prompt)
+    });
+    // Ties go to the later one in the list: the more recently used.
+    warm.chain(running).reduce(|best, next| {
+        let rank = |candidate: &Candidate| (candidate.left, candidate.holder);
+        if rank(&next) <= rank(&best) { next } else { best }
+    })
+}
+
+/// What a bank whose first `held` tokens are `record`'s offers to a prompt. Nothing, when in doubt.
+fn candidate(
+    model: &dyn Model,
+    bank: BankId,
+    record: &PromptRecord,
+    held: Tokens,
+    prompt: &PromptRecord,
+) -> Option<Candidate> {
+    if model.frontier(bank) != Some(held) {
+        return None;
+    }
+    let overlap = record.overlap(prompt);
+    // The last token is always computed: its logits choose the first of the answer.
+    let wanted = overlap.reused.min(held).min(Tokens(overlap.total.0.saturating_sub(1)));
+    let cached = model.restorable(bank, wanted).ok().filter(|cached| cached.0 > 0)?;
+    Some(Candidate { bank, cached, left: overlap.total.0 - cached.0, holder: Holder::Running })
+}
+
+/// Goes on in the bank itself, from its end or from further back.
+fn cut_back(model: &mut dyn Model, warm: &mut WarmBanks, best: Candidate, prompt: &PromptRecord) -> Option<Seat> {
+    let kept = warm.take(best.bank)?;
+    let reuse = if best.holder == Holder::WarmWhole { ReuseKind::Exact } else { ReuseKind::Partial };
+    let cached = match model.truncate(best.bank, best.cached) {
+        Ok(cached) => cached.index(),
+        Err(_) => {
+            model.close_bank(best.bank);
+            return None;
+        }
+    };
+    Some(Seat { bank: best.bank, prompt: kept.record.adopt(prompt), cached, reuse })
+}
+
+/// Goes on in a copy of the bank's beginning.
+fn fork(
+    model: &mut dyn Model,
+    running: &[Running],
+    warm: &mut WarmBanks,
+    best: Candidate,
+    prompt: &PromptRecord,
+) -> Option<Seat> {
+    let kept = warm.iter().find(|warm| warm.bank == best.bank).map(|warm| &warm.record);
+    let record = kept.or_else(|| running.iter().find(|row| row.bank == best.bank).map(|row| row.record().0))?;
+    let prompt = record.adopt(prompt);
+    let (bank, cached) = model.fork(best.bank, best.cached).ok()?;
+    warm.touch(best.bank);
+    Some(Seat { bank, prompt, cached: cached.index(), reuse: ReuseKind::Fork })
+}

@@ -1,0 +1,45 @@
+//! When things happened to a request. Times are reported and decide nothing.
+
+use crate::{ReuseKind, Timings};
+use std::time::{Duration, Instant};
+
+pub(crate) struct Clock {
+    submitted: Instant,
+    started: Instant,
+    prefilled: Option<Instant>,
+    first_token: Option<Instant>,
+    last_token: Option<Instant>,
+}
+
+impl Clock {
+    /// The request has its bank now.
+    pub(crate) fn start(submitted: Instant) -> Clock {
+        Clock { submitted, started: Instant::now(), prefilled: None, first_token: None, last_token: None }
+    }
+
+    /// The logits of the last prompt token are there.
+    pub(crate) fn prefilled(&mut self) {
+        self.prefilled.get_or_insert_with(Instant::now);
+    }
+
+    /// A token was drawn.
+    pub(crate) fn token(&mut self) {
+        let now = Instant::now();
+        self.first_token.get_or_insert(now);
+        self.last_token = Some(now);
+    }
+
+    pub(crate) fn timings(&self, reuse: ReuseKind) -> Timings {
+        let decode = match (self.first_token, self.last_token) {
+            (Some(first), Some(last)) => last - first,
+            _ => Duration::ZERO,
+        };
+        Timings {
+            queued: self.started - self.submitted,
+            prefill: self.prefilled.map_or(Duration::ZERO, |at| at - self.started),
+            first_token: self.first_token.map(|at| at - self.submitted),
+            decode,
+            reuse,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Every bound of the engine, by name.
+
+/// Requests that wait for a bank, in the inbox and behind it. One more is refused at once.
+pub const QUEUED_MAX: usize = 256;
+
+/// Events a request may have unread. A reader further behind than this is evicted.
+pub const EVENTS_UNREAD_MAX: usize = 1024;
+
+/// Banks when the operator names no number: conversations that run or are kept warm at the same time.
+pub const BANKS_DEFAULT: usize = 8;
+
+/// Prompt rows in one step while no request decodes.
+pub const PREFILL_ROWS_ALONE: usize = 512;
+
+/// Prompt rows in one step while at least one request decodes: the price a decoding reader pays for a newcomer.
+pub const PREFILL_ROWS_LIVE: usize = 128;
+
+/// Most alternatives a request may ask for per position.
+pub const TOP_LOGPROBS_MAX: usize = 1024;
+
+/// The operator's choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Conversations that run or are kept warm at the same time; at least one.
+    pub banks: usize,
+    /// Prompt rows in one step while nobody decodes; at least one.
+    pub prefill_rows_alone: usize,
+    /// Prompt rows in one step while somebody decodes; at least one.
+    pub prefill_rows_live: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            banks: BANKS_DEFAULT,
+            prefill_rows_alone: PREFILL_ROWS_ALONE,
+            prefill_rows_live: PREFILL_ROWS_LIVE,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What happens in one turn of the engine thread: cancel, admit, compute, draw.
+//!
+//! Every drawn token goes first, then prompt rows up to a budget that shrinks while somebody decodes.
+
+use crate::admit;
+use crate::outbox::Outbox;
+use crate::rows;
+use crate::running::{End, Running};
+use crate::warm::{Warm, WarmBanks};
+use crate::{EngineOptions, Event, GenerateRequest, QueueSlot, RequestFault};
+use ds4_model::{LoadedModel, Model, PromptCodec, Segment, StepBatch, StepError, StepLogits, Tokenizer};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A request that waits for a bank.
+pub(crate) struct Waiting {
+    pub(crate) request: GenerateRequest,
+    pub(crate) outbox: Outbox,
+    pub(crate) submitted: Instant,
+    /// Counts it as waiting until it is dropped.
+    pub(crate) slot: QueueSlot,
+}
+
+/// The engine's state, all of it owned by one thread.
+pub(crate) struct Scheduler {
+    model: Box<dyn Model>,
+    tokenizer: Arc<Tokenizer>,
+    codec: Arc<dyn PromptCodec>,
+    options: EngineOptions,
+    waiting: VecDeque<Waiting>,
+    /// In order of admission.
+    running: Vec<Running>,
+    warm: WarmBanks,
+}
+
+/// Rows that one running request computes in a step.
+#[derive(Clone, Copy)]
+struct Share {
+    index: usize,
+    rows: usize,
+}
+
+impl Scheduler {
+    pub(crate) fn new(loaded: LoadedModel, options: EngineOptions) -> Scheduler {
+        Scheduler {
+            model: loaded.model,
+            tokenizer: loaded.tokenizer,
+            codec: loaded.codec,
+            options,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            warm: WarmBanks::default(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, waiting: Waiting) {
+        self.waiting.push_back(waiting);
+    }
+
+    /// One turn; `false` when there is nothing to do.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.drop_cancelled();
+        self.admit_waiting();
+        let shares = self.plan();
+        self.compute(&shares);
+        !(self.running.is_empty() && self.waiting.is_empty())
+    }
+
+    /// Requests whose readers are gone leave, waiting ones and running ones.
+    fn drop_cancelled(&mut self) {
+        self.waiting.retain(|waiting| !waiting.outbox.is_cancelled());
+        let gone = self.running.iter().enumerate().filter(|(_, running)| running.is_cancelled());
+        let gone = gone.map(|(index, _)| (index, End::Cancelled)).collect();
+        self.retire(gone);
+    }
+
+    fn admit_waiting(&mut self) {
+        while self.running.len() < self.options.banks {
+            let Some(Waiting { request, outbox, submitted, slot }) = self.waiting.pop_front() else { return };
+            drop(slot);
+            let model = self.model.as_mut();
+            let seat = admit::seat(model, &self.running, &mut self.warm, self.options.banks, &request.prompt);
+            let context = self.model.info().context;
+            let running = Running::start(request, seat, context, outbox, submitted);
+            let announced = running.announce();
+            self.running.push(running);
+            if let Err(end) = announced {
+                self.retire(vec![(self.running.len() - 1, end)]);
+            }
+        }
+    }
+
+    /// Every drawn token, then prompt rows.
+    fn plan(&self) -> Vec<Share> {
+        let (decoding, filling): (Vec<usize>, Vec<usize>) =
+            (0..self.running.len()).partition(|&index| self.running[index].is_decoding());
+        let budget = if decoding.is_empty() { self.options.prefill_rows_alone } else { self.options.prefill_rows_live };
+        let left: Vec<usize> = filling.iter().map(|&index| self.running[index].prefill_left()).collect();
+        let given = filling.into_iter().zip(rows::share(budget, &left));
+        let shares = decoding.into_iter().map(|index| (index, 1)).chain(given.filter(|&(_, rows)| rows > 0));
+        shares.map(|(index, rows)| Share { index, rows }).collect()
+    }
+
+    /// Computes one step. When the whole step is refused, each request is tried alone, so that only those that cannot
+    /// be computed fail; what the others get does not depend on their company.
+    fn compute(&mut self, shares: &[Share]) {
+        if shares.is_empty() {
+            return;
+        }
+        let mut ended = Vec::new();
+        match self.step(shares) {
+            Ok(logits) => {
+                for (segment, share) in shares.iter().enumerate() {
+                    self.advance(*share, logits.last_of_segment(segment), &mut ended);
+                }
+            }
+            Err(error) if shares.len() == 1 => ended.push((shares[0].index, step_fault(&error))),
+            Err(_) => {
+                for share in shares {
+                    match self.step(&[*share]) {
+                        Ok(logits) => self.advance(*share, logits.last_of_segment(0), &mut ended),
+                        Err(error) => ended.push((share.index, step_fault(&error))),
+                    }
+                }
+            }
+        }
+        self.retire(ended);
+    }
+
+    fn step(&mut self, shares: &[Share]) -> Result<StepLogits, StepError> {
+        let segments: Vec<Segment<'_>> =
+            shares.iter().map(|share| self.running[share.index].segment(share.rows)).collect();
+        self.model.step(&StepBatch { segments: &segments })
+    }
+
+    fn advance(&mut self, share: Share, logits: Option<&[f32]>, ended: &mut Vec<(usize, End)>) {
+        let running = &mut self.running[share.index];
+        running.advance(share.rows, &self.tokenizer);
+        if running.at_boundary() {
+            // Without its checkpoint a bank is only reused less.
+            let _ = self.model.checkpoint(running.bank);
+        }
+        if let Err(end) = running.continue_with(logits, self.codec.stop_tokens()) {
+            ended.push((share.index, end));
+        }
+    }
+
+    /// Ends requests, named by ascending or any order of index, and keeps their banks warm where they are sound.
+    fn retire(&mut self, mut ended: Vec<(usize, End)>) {
+        ended.sort_unstable_by_key(|&(index, _)| index);
+        for (removed, (index, end)) in ended.into_iter().enumerate() {
+            let (bank, record) = self.running.remove(index - removed).leave(end);
+            match record {
+                Some(record) if self.model.checkpoint(bank).is_ok() => self.warm.keep(Warm { bank, record }),
+                _ => self.model.close_bank(bank),
+            }
+        }
+    }
+
+    /// Ends everything at once.
+    pub(crate) fn stop(mut self) {
+        for waiting in self.waiting.drain(..) {
+            waiting.outbox.end(Event::Failed(RequestFault::EngineStopped));
+        }
+        for running in self.running.drain(..) {
+            running.leave(End::Fault(RequestFault::EngineStopped));
+        }
+    }
+}
+
+fn step_fault(error: &StepError) -> End {
+    End::Fault(RequestFault::Step(error.to_string()))
+}

@@ -1,0 +1,11 @@
+//! The engine through its public door, over a model whose steps the tests hold and fail.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod company;
+mod ends;
+mod faults;
+mod limits;
+mod reuse;
+mod schedule;

@@ -1,0 +1,93 @@
+//! A model small enough to reason about: its next token is a function of all tokens before it, its vocabulary is the
+//! 256 bytes and a few control tokens, and tests decide when it computes and when it fails.
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+pub mod codec;
+pub mod model;
+pub mod vocabulary;
+
+use codec::PlainCodec;
+use ds4_engine::{Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, RequestFault, Sampling};
+use ds4_model::{LoadedModel, PromptCodec, PromptRecord, Tokenizer};
+use ds4_units::{TokenId, Tokens};
+use model::{Controls, FakeModel, Rule};
+use std::sync::Arc;
+
+/// An engine over a fake model, with the means to steer it.
+pub struct Bench {
+    pub engine: Engine,
+    pub controls: Controls,
+    pub tokenizer: Arc<Tokenizer>,
+    pub codec: Arc<PlainCodec>,
+}
+
+impl Bench {
+    pub fn new(rule: Rule, context: u32, options: EngineOptions) -> Bench {
+        let (model, controls) = FakeModel::new(rule, context);
+        let tokenizer = Arc::new(vocabulary::tokenizer());
+        let codec = Arc::new(PlainCodec::new(tokenizer.clone()));
+        let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
+        let engine = Engine::start(loaded, options).unwrap();
+        Bench { engine, controls, tokenizer, codec }
+    }
+
+    /// A request for the raw text `prompt`.
+    pub fn request(&self, prompt: &str, max_tokens: u32) -> GenerateRequest {
+        let prompt = self.codec.render_raw(prompt);
+        GenerateRequest {
+            reader: self.codec.read_answer(&prompt),
+            prompt: PromptRecord::new(&prompt, &self.tokenizer),
+            sampling: Sampling::GREEDY,
+            stop: Vec::new(),
+            max_tokens: Tokens(max_tokens),
+            top_logprobs: None,
+        }
+    }
+
+    pub fn submit(&self, request: GenerateRequest) -> EventStream {
+        self.engine.handle().submit(request).unwrap()
+    }
+
+    /// Submits and waits for the end.
+    pub fn complete(&self, request: GenerateRequest) -> Heard {
+        hear(self.submit(request))
+    }
+}
+
+/// Everything a request heard.
+#[derive(Debug)]
+pub struct Heard {
+    pub events: Vec<Event>,
+    pub text: String,
+    pub ids: Vec<TokenId>,
+    pub end: Result<Finished, RequestFault>,
+}
+
+impl Heard {
+    /// What does not depend on time.
+    pub fn answer(&self) -> (String, Vec<TokenId>) {
+        (self.text.clone(), self.ids.clone())
+    }
+
+    pub fn finished(&self) -> &Finished {
+        self.end.as_ref().unwrap()
+    }
+}
+
+/// Reads a stream to its end.
+pub fn hear(mut stream: EventStream) -> Heard {
+    let (mut events, mut text, mut ids) = (Vec::new(), String::new(), Vec::new());
+    while let Some(event) = stream.blocking_next() {
+        if let Event::Delta(delta) = &event {
+            text.push_str(&delta.text);
+            ids.extend_from_slice(&delta.token_ids);
+        }
+        events.push(event);
+    }
+    let end = match events.last() {
+        Some(Event::Finished(finished)) => Ok(finished.clone()),
+        Some(Event::Failed(fault)) => Err(fault.clone()),
+        other => panic!("a stream ended with {other:?}"),
+    };
+    Heard { events, text, ids, end }
+}

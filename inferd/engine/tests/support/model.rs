@@ -1,0 +1,293 @@
+//! The fake model, its rules and the controls that tests hold.
+
+use super::vocabulary::{ASSISTANT, EOS, SIZE};
+use ds4_model::{BankError, LogitsWanted, Model, ModelInfo, StepBatch, StepError, StepLogits};
+use ds4_units::{BankId, Bytes, TokenId, Tokens};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// From all tokens so far to the logits of the next.
+pub type Rule = Box<dyn Fn(&[TokenId]) -> Vec<f32> + Send>;
+
+/// Logits that look random and depend on every token before.
+pub fn hash_rule() -> Rule {
+    Box::new(|tokens| {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for token in tokens {
+            hash = (hash ^ u64::from(token.0)).wrapping_mul(0x0100_0000_01b3);
+        }
+        let logit = |id: u64| {
+            let mixed = (hash ^ id.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            (mixed >> 40) as f32 / (1 << 22) as f32
+        };
+        // Letters only: the answer is readable, and goes on for ever.
+        (0..SIZE as u64).map(|id| if (97..123).contains(&id) { logit(id) } else { -20.0 }).collect()
+    })
+}
+
+/// Says `answer` after the opening of the last answer (the assistant token and one more), then ends.
+pub fn script_rule(answer: Vec<TokenId>) -> Rule {
+    Box::new(move |tokens| {
+        let opening = tokens.iter().rposition(|&token| token == ASSISTANT).map_or(tokens.len(), |at| at + 2);
+        let said = tokens.len().saturating_sub(opening);
+        let next = answer.get(said).copied().unwrap_or(EOS);
+        (0..SIZE).map(|id| if id == next.index() { 10.0 } else { 0.0 }).collect()
+    })
+}
+
+/// What happened and what is allowed to happen, shared with the test.
+#[derive(Clone, Default)]
+pub struct Controls(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Default)]
+struct State {
+    /// Steps that may still run; `None`: any number.
+    steps_allowed: Option<usize>,
+    steps_begun: usize,
+    /// Steps refused whole, by number from 0.
+    failing_steps: BTreeSet<usize>,
+    /// A step with this token is refused.
+    poison: Option<TokenId>,
+    panics: bool,
+    /// Rows per segment, step by step.
+    steps: Vec<Vec<usize>>,
+    banks_open: usize,
+    banks_open_most: usize,
+}
+
+impl Controls {
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.0.0.lock().unwrap());
+        self.0.1.notify_all();
+        result
+    }
+
+    /// Steps wait from now on.
+    pub fn hold(&self) {
+        self.with(|state| state.steps_allowed = Some(0));
+    }
+
+    /// Lets so many waiting steps run.
+    pub fn allow(&self, steps: usize) {
+        self.with(|state| state.steps_allowed = state.steps_allowed.map(|allowed| allowed + steps));
+    }
+
+    pub fn release(&self) {
+        self.with(|state| state.steps_allowed = None);
+    }
+
+    /// Returns once `steps` steps have begun (and perhaps wait).
+    pub fn wait_for_steps(&self, steps: usize) {
+        let mut state = self.0.0.lock().unwrap();
+        while state.steps_begun < steps {
+            let (next, timeout) = self.0.1.wait_timeout(state, Duration::from_secs(60)).unwrap();
+            assert!(!timeout.timed_out(), "step {steps} never began");
+            state = next;
+        }
+    }
+
+    pub fn fail_step(&self, step: usize) {
+        self.with(|state| state.failing_steps.insert(step));
+    }
+
+    pub fn poison(&self, token: TokenId) {
+        self.with(|state| state.poison = Some(token));
+    }
+
+    pub fn panic_next(&self) {
+        self.with(|state| state.panics = true);
+    }
+
+    pub fn steps(&self) -> Vec<Vec<usize>> {
+        self.with(|state| state.steps.clone())
+    }
+
+    pub fn rows_computed(&self) -> usize {
+        self.steps().iter().flatten().sum()
+    }
+
+    pub fn banks_open(&self) -> usize {
+        self.with(|state| state.banks_open)
+    }
+
+    pub fn banks_open_most(&self) -> usize {
+        self.with(|state| state.banks_open_most)
+    }
+
+    /// Counts a step, waits for leave, and says whether it is to fail.
+    fn begin_step(&self, batch: &StepBatch<'_>) -> bool {
+        let number = self.with(|state| {
+            state.steps_begun += 1;
+            state.steps_begun - 1
+        });
+        let mut state = self.0.0.lock().unwrap();
+        while state.steps_allowed == Some(0) {
+            state = self.0.1.wait(state).unwrap();
+        }
+        state.steps_allowed = state.steps_allowed.map(|allowed| allowed - 1);
+        assert!(!state.panics, "asked to panic");
+        let poisoned = |token: &TokenId| Some(*token) == state.poison;
+        let fails = state.failing_steps.contains(&number)
+            || batch.segments.iter().any(|segment| segment.tokens.iter().any(poisoned));
+        if !fails {
+            state.steps.push(batch.segments.iter().map(|segment| segment.tokens.len()).collect());
+        }
+        fails
+    }
+}
+
+#[derive(Clone, Default)]
+struct Bank {
+    tokens: Vec<TokenId>,
+    checkpoints: BTreeSet<usize>,
+}
+
+pub struct FakeModel {
+    info: ModelInfo,
+    rule: Rule,
+    controls: Controls,
+    banks: BTreeMap<BankId, Bank>,
+    next_bank: u32,
+}
+
+impl FakeModel {
+    pub fn new(rule: Rule, context: u32) -> (FakeModel, Controls) {
+        let controls = Controls::default();
+        let info = ModelInfo {
+            architecture: "fake".into(),
+            shape: "fake".into(),
+            trained_context: Tokens(4096),
+            context: Tokens(context),
+            vocabulary: SIZE,
+        };
+        (FakeModel { info, rule, controls: controls.clone(), banks: BTreeMap::new(), next_bank: 0 }, controls)
+    }
+
+    fn bank(&self, bank: BankId) -> Result<&Bank, BankError> {
+        self.banks.get(&bank).ok_or(BankError::UnknownBank(bank))
+    }
+
+    fn insert(&mut self, bank: Bank) -> BankId {
+        let id = BankId(self.next_bank);
+        self.next_bank += 1;
+        self.banks.insert(id, bank);
+        self.count();
+        id
+    }
+
+    fn count(&self) {
+        let open = self.banks.len();
+        self.controls.with(|state| {
+            state.banks_open = open;
+            state.banks_open_most = state.banks_open_most.max(open);
+        });
+    }
+
+    fn check(&self, batch: &StepBatch<'_>) -> Result<(), StepError> {
+        let mut seen = BTreeSet::new();
+        for segment in batch.segments {
+            let bank = self.banks.get(&segment.bank).ok_or(StepError::UnknownBank(segment.bank))?;
+            let frontier = bank.tokens.len();
+            if !seen.insert(segment.bank) {
+                return Err(StepError::BankTwice(segment.bank));
+            }
+            if segment.tokens.is_empty() {
+                return Err(StepError::EmptySegment(segment.bank));
+            }
+            if segment.start.index() != frontier {
+                let frontier = Tokens(frontier as u32);
+                return Err(StepError::NotAtFrontier { bank: segment.bank, frontier, start: segment.start });
+            }
+            let wanted = frontier + segment.tokens.len();
+            if wanted > self.info.context.index() {
+                let (wanted, context) = (Tokens(wanted as u32), self.info.context);
+                return Err(StepError::PastContext { bank: segment.bank, wanted, context });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Model for FakeModel {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn open_bank(&mut self) -> BankId {
+        self.insert(Bank::default())
+    }
+
+    fn close_bank(&mut self, bank: BankId) {
+        self.banks.remove(&bank);
+        self.count();
+    }
+
+    fn frontier(&self, bank: BankId) -> Option<Tokens> {
+        self.banks.get(&bank).map(|bank| Tokens(bank.tokens.len() as u32))
+    }
+
+    fn step(&mut self, batch: &StepBatch<'_>) -> Result<StepLogits, StepError> {
+        let fails = self.controls.begin_step(batch);
+        self.check(batch)?;
+        if fails {
+            return Err(StepError::TokenOutsideVocabulary { token: u32::MAX, vocabulary: SIZE });
+        }
+        let (mut rows, mut values) = (Vec::new(), Vec::new());
+        for segment in batch.segments {
+            let bank = self.banks.get_mut(&segment.bank).unwrap();
+            bank.tokens.extend_from_slice(segment.tokens);
+            assert_ne!(segment.logits, LogitsWanted::All, "the engine needs one row at most");
+            let wanted = segment.logits == LogitsWanted::Last;
+            rows.push(usize::from(wanted));
+            if wanted {
+                values.extend((self.rule)(&bank.tokens));
+            }
+        }
+        Ok(StepLogits::new(SIZE, &rows, values))
+    }
+
+    fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {
+        let bank = self.banks.get_mut(&bank).ok_or(BankError::UnknownBank(bank))?;
+        bank.checkpoints.insert(bank.tokens.len());
+        Ok(())
+    }
+
+    fn restorable(&self, bank: BankId, to: Tokens) -> Result<Tokens, BankError> {
+        let held = self.bank(bank)?;
+        let frontier = held.tokens.len();
+        if to.index() > frontier {
+            return Err(BankError::PastFrontier { bank, frontier: Tokens(frontier as u32), to });
+        }
+        let at = if to.index() == frontier {
+            frontier
+        } else {
+            held.checkpoints.range(..=to.index()).next_back().copied().unwrap_or(0)
+        };
+        Ok(Tokens(at as u32))
+    }
+
+    fn truncate(&mut self, bank: BankId, to: Tokens) -> Result<Tokens, BankError> {
+        let at = self.restorable(bank, to)?;
+        let held = self.banks.get_mut(&bank).unwrap();
+        held.tokens.truncate(at.index());
+        held.checkpoints.retain(|&position| position <= at.index());
+        Ok(at)
+    }
+
+    fn fork(&mut self, source: BankId, to: Tokens) -> Result<(BankId, Tokens), BankError> {
+        let at = self.restorable(source, to)?;
+        let mut copy = self.banks[&source].clone();
+        copy.tokens.truncate(at.index());
+        copy.checkpoints.retain(|&position| position <= at.index());
+        Ok((self.insert(copy), at))
+    }
+
+    fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {
+        Ok(Bytes(4 * self.bank(bank)?.tokens.len() as u64))
+    }
+
+    fn price(&self, tokens: Tokens) -> Bytes {
+        Bytes(4 * u64::from(tokens.0))
+    }
+}
