@@ -93,6 +93,21 @@ fn any_change_of_an_open_file_is_noticed_with_old_and_new() {
 }
 
 #[test]
+fn a_link_that_leads_to_another_file_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("link.gguf");
+    for name in ["yesterday", "today"] {
+        model().write(&folder.path().join(name)).unwrap();
+    }
+    symlink("yesterday", &link).unwrap();
+    let model = open(&link).unwrap();
+    model.check_unchanged().unwrap();
+    std::fs::remove_file(&link).unwrap();
+    symlink("today", &link).unwrap();
+    assert!(matches!(model.check_unchanged(), Err(GgufError::Changed { .. })));
+}
+
+#[test]
 fn a_read_past_the_end_says_where_the_file_ends() {
     let folder = tempfile::tempdir().unwrap();
     let (path, model) = open_bytes(folder.path(), &model().to_bytes());

@@ -110,6 +110,8 @@ fn a_range_of_another_length_than_announced_is_refused() {
     let fd = filled("length").seal().unwrap().export().unwrap();
     let error = ReadMapping::map(fd, Bytes(LEN.0 + 1)).unwrap_err();
     assert_eq!(error.to_string(), "the received range has 12293 bytes; 12294 were announced");
+    let fd = filled("length").seal().unwrap().export().unwrap();
+    assert!(matches!(ReadMapping::map(fd, Bytes(LEN.0 - 1)), Err(RangeError::Length { .. })));
 }
 
 #[test]
