@@ -30,12 +30,22 @@ pub(crate) fn drain(
     timeout: Duration,
     signals: &StopSignals,
 ) -> Result<(), OwnerError> {
+    // One signal may have brought us here; any further one means that we should hurry.
+    let mut seen = signals.take();
+    let enough = if seen == 0 { 1 } else { 2 };
     let unpublished = published.unpublish();
     store.enter(Stage::Draining(holdings.clone()));
     info!(workers = store.lease_count(), timeout_s = timeout.as_secs(), "draining");
     store.draining.ring();
-    signals.take();
-    wait_for_workers(&store, timeout, signals)?;
+    wait_for_workers(
+        &store,
+        timeout,
+        || {
+            seen += signals.take();
+            seen >= enough
+        },
+        signals,
+    )?;
     let workers = store.lease_count();
     if workers > 0 {
         warn!(workers, "workers keep what they have mapped; its memory is free when they end");
@@ -49,9 +59,14 @@ pub(crate) fn drain(
     Ok(unpublished?)
 }
 
-fn wait_for_workers(store: &Store, timeout: Duration, signals: &StopSignals) -> Result<(), OwnerError> {
+fn wait_for_workers(
+    store: &Store,
+    timeout: Duration,
+    mut is_hurried: impl FnMut() -> bool,
+    signals: &StopSignals,
+) -> Result<(), OwnerError> {
     let end = Instant::now() + timeout;
-    while store.lease_count() > 0 && signals.take() == 0 {
+    while store.lease_count() > 0 && !is_hurried() {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(());

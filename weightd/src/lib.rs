@@ -15,6 +15,7 @@ mod command;
 mod config;
 mod drain;
 mod error;
+mod holders;
 mod layout;
 mod loading;
 mod lock;

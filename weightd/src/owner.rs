@@ -4,6 +4,7 @@ use crate::broker::Broker;
 use crate::command::ServeConfig;
 use crate::drain::{drain, wait_for_stop};
 use crate::error::OwnerError;
+use crate::holders::{Holder, holders};
 use crate::layout::manifest;
 use crate::loading::load_weights;
 use crate::lock::OwnerLock;
@@ -19,7 +20,7 @@ use rand::rngs::OsRng;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::info;
+use tracing::{info, warn};
 
 /// How long the broker has to answer its own owner.
 const SELF_CHECK: Duration = Duration::from_secs(5);
@@ -49,6 +50,10 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
     let broker = Broker::open(&paths.socket, config.access.clone(), config.drain_timeout, store.clone())?;
 
     let name = format!("ds4-{}", config.name);
+    // The lock is ours, so whatever is held under this name was an earlier owner's.
+    for Holder { pid, bytes } in holders(&format!("{name}-")) {
+        warn!(pid, bytes = bytes.0, "a worker of an earlier owner still holds its weights; they are free when it ends");
+    }
     let (prepared, resident) = load_weights(&config.load, &name, fd_limit, &store)?;
     let owner = this_process().map_err(|source| OwnerError::System { action: "look at this process", source })?;
     let flags = &config.load.plan_flags;

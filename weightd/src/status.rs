@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long an owner has to answer.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(3);
 /// Between two looks while waiting.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -144,7 +144,7 @@ fn ask(socket: &Path) -> Result<Reply, WireError> {
 }
 
 fn nobody_answers(socket: &Path, manifest: Option<&WeightsManifest>, error: &WireError) -> Answer {
-    if let Some(manifest) = manifest {
+    if let Some(manifest) = manifest.filter(|_| is_nobody(error) || error.is_gone()) {
         return match liveness(manifest) {
             Liveness::Dead(why) => Answer::None(Exit::OwnerStale, format!("the manifest is stale: {why}")),
             Liveness::Unclear(why) => Answer::None(Exit::OwnerUnreachable, why),

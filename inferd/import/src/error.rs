@@ -157,7 +157,7 @@ pub enum ImportError {
     },
     /// The worker's file cannot be read for comparison.
     #[error("cannot compare the weights with the worker's file: {0}")]
-    OwnFile(LoadError),
+    OwnFile(Box<LoadError>),
     /// The manifest's content identity does not follow from its table.
     #[error("the manifest says the content is {stated}, but its tensors give {computed}: restart the owner")]
     IdentityTable {

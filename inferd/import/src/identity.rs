@@ -52,7 +52,7 @@ pub(crate) fn check_own_file(
     let reading = Reading { threads: Reading::default_threads(), progress: options.progress, cancel: options.cancel };
     let computed = identify(own, &reading).map_err(|error| match error {
         LoadError::Cancelled => ImportError::Cancelled,
-        error => ImportError::OwnFile(error),
+        error => ImportError::OwnFile(Box::new(error)),
     })?;
     if computed.root == stated {
         return Ok(());

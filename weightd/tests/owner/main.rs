@@ -1,0 +1,8 @@
+//! The owner as a real process: command line, life, broker, workers, use of the machine.
+
+mod attaching;
+mod broker;
+mod command_line;
+mod kit;
+mod lifecycle;
+mod resources;
