@@ -65,13 +65,14 @@ impl Session<'_> {
             let waited = wait([connection.as_fd(), draining, self.store.closing.as_fd()], timeout);
             let [readable, draining, closing] =
                 waited.map_err(|source| WireError::Io { action: "wait on the connection", source })?;
-            if closing {
-                return Ok(());
-            }
             if draining && !told {
                 told = true;
                 let wait_ms = u64::try_from(self.drain_timeout.as_millis()).unwrap_or(u64::MAX);
-                connection.send(&Reply::Event(Event::Draining { wait_ms }), Deadline::after(MESSAGE))?;
+                // Without waiting: whoever reads its messages has room for this one.
+                connection.send(&Reply::Event(Event::Draining { wait_ms }), Deadline::after(Duration::ZERO))?;
+            }
+            if closing {
+                return Ok(());
             }
             if readable {
                 let deadline = if greeted { Deadline::after(MESSAGE) } else { handshake };
