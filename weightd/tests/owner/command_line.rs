@@ -165,3 +165,18 @@ fn shards_are_one_model_and_a_missing_one_ends_with_3() {
     assert_eq!(ended.code(), Some(3), "{}", ended.output);
     assert!(ended.output.contains(paths[1].file_name().unwrap().to_str().unwrap()), "{}", ended.output);
 }
+
+#[test]
+fn more_ranges_than_descriptors_end_with_4_and_name_the_limit() {
+    let rig = Rig::new();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -n 60 && exec \"$0\" \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_ds4-weightd")).arg("--run-dir").arg(rig.run_dir());
+    command.args(["--reserve-gb", "0", "--base"]).arg(rig.model());
+    let ended = ds4_tests::run(command).unwrap();
+    assert_eq!(ended.code(), Some(4), "{}", ended.output);
+    for part in ["2 ranges", "68 file descriptors", "may have 60", "LimitNOFILE="] {
+        assert!(ended.output.contains(part), "{part} is not in\n{}", ended.output);
+    }
+    assert!(rig.left_behind().is_empty());
+}

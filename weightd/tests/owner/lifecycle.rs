@@ -334,3 +334,35 @@ fn status_without_an_owner_ends_with_13() {
     drop(UnixListener::bind(rig.socket()).unwrap());
     assert_eq!(rig.run(&["--status"]).code(), Some(13));
 }
+
+/// An owner that is stopped in the middle of loading.
+fn stopped_while_loading() -> (Rig, Process) {
+    for _ in 0..10 {
+        let rig = Rig::slow(1024);
+        let owner = rig.start(&[]);
+        until_loading(&rig);
+        owner.signal(Signal::SIGSTOP).unwrap();
+        if !rig.manifest().exists() && !owner.output().contains("ready manifest=") {
+            return (rig, owner);
+        }
+    }
+    panic!("it was always faster than the test");
+}
+
+#[test]
+fn a_file_that_changes_or_shrinks_while_loading_ends_with_3() {
+    type Change = fn(&fs::File);
+    let changes: [(Change, &str); 2] = [
+        (|file| file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap(), "changed while loading"),
+        (|file| file.set_len(4096).unwrap(), "truncated"),
+    ];
+    for (change, says) in changes {
+        let (rig, owner) = stopped_while_loading();
+        change(&fs::OpenOptions::new().write(true).open(rig.model()).unwrap());
+        owner.signal(Signal::SIGCONT).unwrap();
+        let ended = owner.finish().unwrap();
+        assert_eq!(ended.code(), Some(3), "{}", ended.output);
+        assert!(ended.output.contains(says) || ended.output.contains("changed while"), "{}", ended.output);
+        assert!(rig.left_behind().is_empty());
+    }
+}
