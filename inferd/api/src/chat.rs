@@ -50,7 +50,7 @@ async fn answer(shared: Shared, request_id: String, request: Request) -> Result<
     let replier = Replier {
         id: ids::chat_completion(),
         created: state::unix_time(),
-        model: chat.model.unwrap_or_else(|| shared.settings.model_id.clone()),
+        model: chat.model.unwrap_or_else(|| serving.model_id.clone()),
         token_ids: chat.token_ids,
     };
     let log = generate::RequestLog::new(request_id, place);

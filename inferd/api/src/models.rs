@@ -14,7 +14,7 @@ const CREATED: u64 = 1_767_225_600;
 
 pub(crate) async fn list(State(shared): State<Shared>) -> Response {
     answer(&shared, |settings, serving| {
-        let id = &settings.model_id;
+        let id = &serving.model_id;
         Ok(json!({
             "object": "list",
             "data": [model(settings, serving)],
@@ -27,7 +27,7 @@ pub(crate) async fn list(State(shared): State<Shared>) -> Response {
 
 pub(crate) async fn one(State(shared): State<Shared>, Path(id): Path<String>) -> Response {
     answer(&shared, |settings, serving| {
-        let known = id == settings.model_id || serving.codec.model_aliases().contains(&id.as_str());
+        let known = id == serving.model_id || serving.codec.model_aliases().contains(&id.as_str());
         if known { Ok(model(settings, serving)) } else { Err(ApiError::unknown_model(&id)) }
     })
 }
@@ -44,13 +44,13 @@ fn model(settings: &Settings, serving: &Serving) -> Value {
     let info = serving.engine.info();
     let context = info.context.0;
     json!({
-        "id": settings.model_id,
+        "id": serving.model_id,
         "object": "model",
         "type": "model",
         "created": CREATED,
         "owned_by": "ds4",
-        "name": settings.model_id,
-        "display_name": settings.model_id,
+        "name": serving.model_id,
+        "display_name": serving.model_id,
         "context_length": context,
         "max_model_len": context,
         "meta": { "n_ctx_train": info.trained_context.0 },

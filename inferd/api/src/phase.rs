@@ -8,6 +8,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// What handlers need once the model is there.
 #[derive(Clone)]
 pub struct Serving {
+    /// The id under which the model is offered.
+    pub model_id: String,
     /// The door to the engine.
     pub engine: EngineHandle,
     /// The model's tokenizer.

@@ -29,8 +29,6 @@ pub enum Hosts {
 /// The operator's choices for the HTTP side.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The id under which the model is offered.
-    pub model_id: String,
     /// Tokens of an answer when the request names no budget.
     pub max_tokens: Tokens,
     /// Keys of which a request must show one; none means open.

@@ -38,7 +38,6 @@ impl Reply {
 
 pub(crate) fn settings() -> Settings {
     Settings {
-        model_id: "test-model".into(),
         max_tokens: Tokens(200),
         api_keys: Vec::new(),
         origins: Origins::None,
@@ -63,6 +62,7 @@ impl Server {
 
     pub(crate) fn serving(&self) -> Serving {
         Serving {
+            model_id: "test-model".into(),
             engine: self.bench.engine.handle(),
             tokenizer: self.bench.tokenizer.clone(),
             codec: self.bench.codec.clone(),
