@@ -33,6 +33,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument('--tokens', type=int, default=32768)
     parser.add_argument('--short', type=int, default=4096)
     parser.add_argument('--long', type=int, default=16384)
+    parser.add_argument('--modes', nargs='*', default=['plain', 'rounding'], choices=['plain', 'rounding'])
+    parser.add_argument('--kl-batches', type=int, default=20, help='batches for the comparison with the F16 variant')
     parser.add_argument('--device', default='cuda')
     return parser.parse_args()
 
@@ -97,11 +99,12 @@ def main() -> None:
     exact = model_of(config, quant.through(arrays, half=True), args.device)
     file = model_of(config, quant.through(arrays), args.device)
     kept: list[float] = []
-    report = {'dropped': dropped, 'kl': divergence(exact, file, groups['short'][:20], args.device)}
+    report = {'dropped': dropped, 'kl': divergence(exact, file, groups['short'][:args.kl_batches], args.device)}
     print('KL of the quantised file against its F16 variant', report['kl'])
     skills = [groups[name] for name in ('short', 'long') if name in groups]
-    report['plain'] = scored('plain', file, skills, args.device, lambda: Mode(kept=kept))
-    report['rounding'] = scored('rounding', file, skills, args.device, lambda: Mode(roundings=True))
+    makers = {'plain': lambda: Mode(kept=kept), 'rounding': lambda: Mode(roundings=True)}
+    for mode in args.modes:
+        report[mode] = scored(mode, file, skills, args.device, makers[mode])
     report['free text'] = scored('free text', file, [groups['free']], args.device, Mode)
     report['attention mass kept by selection'] = [round(float(np.mean(kept[i::2])), 4) for i in (0, 1)] if kept else None
     report['seconds'] = round(time.monotonic() - began, 1)
