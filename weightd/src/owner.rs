@@ -65,9 +65,8 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
 
     store.enter(Stage::Exporting(holdings.clone()));
     check_broker(&paths.socket, &facts)?;
-    // Whoever finds the manifest must be able to attach.
-    store.enter(Stage::Ready(holdings.clone()));
     let published = publish(&paths.manifest, &holdings.manifest, config.access.manifest_mode())?;
+    store.enter(Stage::Ready(holdings.clone()));
     log_ready(&paths.manifest, &holdings, &report);
 
     wait_for_stop(&store, signals)?;

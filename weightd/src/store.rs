@@ -147,12 +147,12 @@ impl Store {
             return Err(Refusal::StaleGeneration { have: generation, want });
         }
         let mut inner = self.lock();
-        let phase = self.phase(&inner.stage);
-        let welcome = Welcome { proto, instance, generation, phase };
+        let welcome = |phase| Welcome { proto, instance, generation, phase };
         let holdings = match &inner.stage {
-            Stage::Ready(holdings) => holdings.clone(),
+            // Whoever finds the manifest may attach, and it is found a moment before the owner calls itself ready.
+            Stage::Exporting(holdings) | Stage::Ready(holdings) => holdings.clone(),
             Stage::Draining(_) => return Err(Refusal::Draining),
-            _ => return Ok((welcome, None)),
+            stage => return Ok((welcome(self.phase(stage)), None)),
         };
         check_wants(&holdings.manifest, hello)?;
         let id = inner.next_lease;
@@ -161,7 +161,7 @@ impl Store {
             LeaseInfo { worker_id: hello.worker_id.clone(), peer, since: Instant::now(), imported: Bytes::ZERO };
         info!(lease = id, worker = %lease.worker_id, pid = peer.pid, uid = peer.uid, "worker attached");
         inner.leases.insert(id, lease);
-        Ok((welcome, Some(Lease { id, store: self.clone(), holdings })))
+        Ok((welcome(Phase::Ready), Some(Lease { id, store: self.clone(), holdings })))
     }
 
     /// How the owner is.

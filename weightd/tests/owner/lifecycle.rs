@@ -58,6 +58,20 @@ fn the_manifest_is_there_only_while_the_broker_answers() {
 }
 
 #[test]
+fn an_owner_that_calls_itself_ready_has_published() {
+    for _ in 0..10 {
+        let rig = Rig::new();
+        let owner = rig.start(&[]);
+        until("ready", || {
+            let Ok(connection) = Connection::connect(&rig.socket(), Deadline::after(PATIENCE)) else { return false };
+            status(&connection).unwrap().phase == Phase::Ready
+        });
+        assert!(rig.manifest().exists());
+        owner.terminate().unwrap();
+    }
+}
+
+#[test]
 fn a_loading_owner_answers_status_and_hello_with_its_progress() {
     let rig = Rig::slow(768);
     let owner = rig.start(&[]);
