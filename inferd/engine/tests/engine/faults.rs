@@ -101,7 +101,11 @@ fn stopping_ends_running_and_waiting_requests() {
     let waiting = bench.submit(bench.request("waiting", 5));
     let controls = bench.controls.clone();
     let stopper = std::thread::spawn(move || bench.engine.stop());
-    controls.release();
+    // Step by step, so that the running request is still running when the command comes.
+    while !stopper.is_finished() {
+        controls.allow(1);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     stopper.join().unwrap().unwrap();
     for stream in [running, waiting] {
         let heard = hear(stream);

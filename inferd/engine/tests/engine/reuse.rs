@@ -44,6 +44,15 @@ fn the_same_prompt_again_is_found_before_its_last_token() {
 }
 
 #[test]
+fn a_bank_that_holds_just_this_prompt_computes_its_last_token_again() {
+    let bench = bench(4);
+    bench.complete(bench.request("again and again", 1));
+    let second = bench.complete(bench.request("again and again", 10));
+    assert_eq!(second.finished().usage.completion_tokens.0, 10);
+    assert_eq!(reuse(&second), (ReuseKind::Fork, 15));
+}
+
+#[test]
 fn with_one_bank_a_conversation_is_cut_back_in_place() {
     let bench = bench(1);
     let first = bench.complete(bench.request("again and again", 10));
