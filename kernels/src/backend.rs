@@ -51,17 +51,17 @@ pub enum Routing<B: Backend> {
 ///
 /// Rows of a step are computed together, but a row's result never depends on the other rows. Operations that read or
 /// write banks take the whole step; the caller brackets them with [`Backend::begin`] and [`Backend::commit`].
-pub trait Backend: Send + Sized + 'static {
+pub trait Backend: Send + Sync + Sized + 'static {
     /// How key-value rows are stored.
     type Kv: KvFormat;
     /// A weight matrix on the device.
-    type Matrix: Clone + std::fmt::Debug + Send;
+    type Matrix: Clone + std::fmt::Debug + Send + Sync;
     /// A vector of `f32` weights on the device.
-    type Vector: Clone + std::fmt::Debug + Send;
+    type Vector: Clone + std::fmt::Debug + Send + Sync;
     /// Fixed experts by token on the device.
-    type ExpertTable: Clone + std::fmt::Debug + Send;
+    type ExpertTable: Clone + std::fmt::Debug + Send + Sync;
     /// Activations on the device.
-    type Rows;
+    type Rows: Send;
     /// Routes on the device.
     type Routes;
     /// Chosen compressed rows on the device.
@@ -70,6 +70,10 @@ pub trait Backend: Send + Sized + 'static {
     type Bank: Send + Clone;
     /// A copy of a bank's recurrent part.
     type Checkpoint: Send + Clone;
+
+    /// Runs the operations of one step where the backend wants them: the CPU's run inside its thread pool, so that a
+    /// small operation need not wake another thread.
+    fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R;
 
     /// Takes a matrix as the file stores it.
     fn matrix(&self, stored: Matrix) -> Self::Matrix;

@@ -16,12 +16,14 @@ pub enum KvRounding {
 }
 
 /// Choices a worker makes when it binds a model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BindOptions {
     /// The longest conversation a bank may hold.
     pub context: Tokens,
     /// How KV rows are kept.
     pub kv_rounding: KvRounding,
+    /// Which of the family's prompt wordings to use; the family's default when not said.
+    pub prompt_profile: Option<String>,
 }
 
 /// A model ready to run, with what turns conversations into its tokens and back.
@@ -34,6 +36,9 @@ pub struct LoadedModel {
     pub codec: Arc<dyn PromptCodec>,
 }
 
+/// A model's tokenizer and prompt protocol.
+pub type PromptSide = (Arc<Tokenizer>, Arc<dyn PromptCodec>);
+
 /// Why a file cannot be run by the family its architecture names.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
@@ -44,6 +49,8 @@ pub enum FamilyError {
     Metadata { key: String, problem: String },
     #[error("tensor {tensor}: {problem}")]
     Tensor { tensor: String, problem: String },
+    #[error("prompt profile {found:?} is not known; this family has {known}")]
+    UnknownPromptProfile { found: String, known: String },
     #[error("tokenizer: {0}")]
     Tokenizer(String),
 }
@@ -55,6 +62,10 @@ pub trait Family: Sync {
 
     /// Checks metadata and tensor table and names the shape (`Flash`, `PRO`, `custom`). Reads no tensor bytes.
     fn validate(&self, file: &ds4_gguf::Model) -> Result<String, FamilyError>;
+
+    /// Tokenizer and prompt protocol, for what needs no weights. `profile` names one of the family's prompt wordings;
+    /// the family's default is used when it names none.
+    fn prompt_side(&self, file: &ds4_gguf::Model, profile: Option<&str>) -> Result<PromptSide, FamilyError>;
 
     /// Binds weights to a runnable model.
     fn bind(

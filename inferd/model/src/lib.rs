@@ -17,7 +17,7 @@ pub use chat::{
 };
 pub use codec::{AnswerEnd, AnswerEvent, AnswerReader, Channel, PromptCodec, PromptError};
 pub use detokenizer::{Detokenizer, Utf8Stream};
-pub use family::{BindOptions, Family, FamilyError, KvRounding, LoadedModel};
+pub use family::{BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
 pub use json::{JsonText, JsonTextError, NumberSpelling};
 pub use model::{BankError, Model, ModelInfo, StepError};
 pub use prompt::{Piece, Prompt, PromptText};

@@ -15,6 +15,9 @@ use crate::step::{Step, StepSegment};
 use rayon::prelude::*;
 use std::ops::Range;
 
+/// Heads that one thread takes when a segment has a single row: enough to be worth handing over.
+const HEADS_PER_TASK: usize = 2;
+
 /// A layer's compressed rows.
 pub(crate) struct Compressed<'a> {
     pub(crate) rows: BlockPlace,
@@ -25,7 +28,7 @@ pub(crate) struct Compressed<'a> {
 /// Rounds the new raw rows as storing does and puts them into their banks' windows.
 pub(crate) fn store_window<F: KvFormat>(step: &mut Step<'_, HostBank>, place: WindowPlace, rows: &mut Rows) {
     let width = rows.width();
-    rows.values_mut().par_chunks_exact_mut(width).for_each(F::round_attention);
+    rows.values_mut().par_chunks_exact_mut(width).with_min_len(8).for_each(F::round_attention);
     for segment in &mut step.segments {
         let memory = &mut segment.bank.next()[place.offset..];
         for row in segment.rows.clone().rev().take(WINDOW) {
@@ -54,7 +57,7 @@ pub(crate) fn attend<F: KvFormat>(
         rest = later;
         let keys = SegmentKeys::read::<F>(segment, window, compressed, new_rows);
         // A single row is split by heads, so that decoding uses more than one thread.
-        let heads = if segment.rows.len() > 1 { sinks.len() } else { 2.min(sinks.len()) };
+        let heads = if segment.rows.len() > 1 { sinks.len() } else { HEADS_PER_TASK.min(sinks.len()) };
         out.par_chunks_mut(heads * width).enumerate().for_each(|(task, out)| {
             let first_head = task * heads % sinks.len();
             let row = segment.rows.start + task * heads / sinks.len();

@@ -4,6 +4,8 @@
 //! on, and the lanes are then added pairwise. That order does not depend on how many rows are multiplied at once, so
 //! one row and many rows give the same bits.
 
+use wide::f32x8;
+
 /// Lanes of a dot product.
 const LANES: usize = 16;
 
@@ -49,35 +51,39 @@ fn store<const L: usize, const R: usize>(products: [[f32; R]; L], out: &mut [&mu
 /// The products of `L` rows with `R` rows.
 #[inline(always)]
 fn tile<const L: usize, const R: usize>(left: [&[f32]; L], right: [&[f32]; R]) -> [[f32; R]; L] {
-    let left_chunks = left.map(|row| row.as_chunks::<LANES>());
-    let right_chunks = right.map(|row| row.as_chunks::<LANES>());
-    let chunks = left_chunks[0].0.len();
-    let mut sums = [[[0.0f32; LANES]; R]; L];
-    for chunk in 0..chunks {
-        for l in 0..L {
-            let a = &left_chunks[l].0[chunk];
-            for r in 0..R {
-                add_products(&mut sums[l][r], a, &right_chunks[r].0[chunk]);
-            }
-        }
+    let left = left.map(|row| row.as_chunks::<LANES>());
+    let right = right.map(|row| row.as_chunks::<LANES>());
+    let mut sums = [[[f32x8::ZERO; 2]; R]; L];
+    for chunk in 0..left[0].0.len() {
+        let a = left.map(|(chunks, _)| load(&chunks[chunk]));
+        let b = right.map(|(chunks, _)| load(&chunks[chunk]));
+        add_products(&mut sums, &a, &b);
     }
-    if !left_chunks[0].1.is_empty() {
-        let left_tail = left_chunks.map(|row| padded(row.1));
-        let right_tail = right_chunks.map(|row| padded(row.1));
-        for l in 0..L {
-            for r in 0..R {
-                add_products(&mut sums[l][r], &left_tail[l], &right_tail[r]);
-            }
-        }
+    if !left[0].1.is_empty() {
+        let a = left.map(|(_, tail)| load(&padded(tail)));
+        let b = right.map(|(_, tail)| load(&padded(tail)));
+        add_products(&mut sums, &a, &b);
     }
     sums.map(|row| row.map(add_lanes))
 }
 
 #[inline(always)]
-fn add_products(sums: &mut [f32; LANES], a: &[f32; LANES], b: &[f32; LANES]) {
-    for lane in 0..LANES {
-        sums[lane] = multiply_add(a[lane], b[lane], sums[lane]);
+fn add_products<const L: usize, const R: usize>(
+    sums: &mut [[[f32x8; 2]; R]; L],
+    left: &[[f32x8; 2]; L],
+    right: &[[f32x8; 2]; R],
+) {
+    for (sums, a) in sums.iter_mut().zip(left) {
+        for (sum, b) in sums.iter_mut().zip(right) {
+            *sum = [a[0].mul_add(b[0], sum[0]), a[1].mul_add(b[1], sum[1])];
+        }
     }
+}
+
+#[inline(always)]
+fn load(lanes: &[f32; LANES]) -> [f32x8; 2] {
+    let [low, high] = lanes.as_chunks::<8>().0 else { unreachable!("sixteen lanes are two vectors") };
+    [f32x8::new(*low), f32x8::new(*high)]
 }
 
 fn padded(tail: &[f32]) -> [f32; LANES] {
@@ -87,8 +93,8 @@ fn padded(tail: &[f32]) -> [f32; LANES] {
 }
 
 #[inline(always)]
-fn add_lanes(lanes: [f32; LANES]) -> f32 {
-    let eight: [f32; 8] = std::array::from_fn(|i| lanes[i] + lanes[i + 8]);
+fn add_lanes([low, high]: [f32x8; 2]) -> f32 {
+    let eight = (low + high).to_array();
     let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
     (four[0] + four[2]) + (four[1] + four[3])
 }

@@ -42,7 +42,8 @@ pub(crate) fn feed_forward(
     }
     let mut hidden = multiply_all(&first);
     let linear = hidden.split_off(groups.len() + 1);
-    hidden.par_iter_mut().zip(&linear).enumerate().for_each(|(index, (gates, linear))| {
+    let min_groups = super::min_rows(inputs.width()).div_ceil(inputs.len());
+    hidden.par_iter_mut().zip(&linear).enumerate().with_min_len(min_groups).for_each(|(index, (gates, linear))| {
         let uses = groups.get(index).map(|(_, uses)| uses.as_slice());
         activate(gates, linear, constants.clamp, |row| {
             uses.map_or(1.0, |uses| routes.weights[uses[row].row][uses[row].rank])
@@ -90,13 +91,15 @@ fn sum_by_row(groups: &[(usize, Vec<Use>)], mut outputs: Vec<Rows>, rows: usize)
         }
     }
     let width = result.width();
-    result.values_mut().par_chunks_exact_mut(width).zip(by_rank).for_each(|(sum, mut parts)| {
-        parts.sort_unstable_by_key(|(rank, _)| *rank);
-        for (_, part) in parts {
-            for (sum, part) in sum.iter_mut().zip(part) {
-                *sum += part;
+    result.values_mut().par_chunks_exact_mut(width).zip(by_rank).with_min_len(super::min_rows(width)).for_each(
+        |(sum, mut parts)| {
+            parts.sort_unstable_by_key(|(rank, _)| *rank);
+            for (_, part) in parts {
+                for (sum, part) in sum.iter_mut().zip(part) {
+                    *sum += part;
+                }
             }
-        }
-    });
+        },
+    );
     result
 }

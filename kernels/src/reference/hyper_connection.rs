@@ -28,7 +28,7 @@ pub(crate) fn mix(site: &Site<'_>, norm_weight: &[f32], constants: &HyperConstan
         .zip(merge.values_mut().par_chunks_exact_mut(MIX_WIDTH - STREAMS));
     let sources =
         mixes.values_mut().par_chunks_exact_mut(MIX_WIDTH).zip(streams.values().par_chunks_exact(streams.width()));
-    rows.zip(sources).for_each(|((input, merge), (mix, streams))| {
+    rows.zip(sources).with_min_len(super::min_rows(streams.width())).for_each(|((input, merge), (mix, streams))| {
         let (gates, rest) = mix.split_at_mut(STREAMS);
         for (gate, base) in gates.iter_mut().zip(site.base) {
             *gate = sigmoid(*gate * site.scale[0] + base) + constants.mix_epsilon;
@@ -45,8 +45,10 @@ pub(crate) fn mix(site: &Site<'_>, norm_weight: &[f32], constants: &HyperConstan
 pub(crate) fn merge(streams: &mut Rows, merge: &Rows, output: &Rows) {
     let width = output.width();
     let rows = streams.values_mut().par_chunks_exact_mut(width * STREAMS);
-    rows.zip(merge.values().par_chunks_exact(merge.width())).zip(output.values().par_chunks_exact(width)).for_each(
-        |((streams, merge), output)| {
+    rows.zip(merge.values().par_chunks_exact(merge.width()))
+        .zip(output.values().par_chunks_exact(width))
+        .with_min_len(super::min_rows(width * STREAMS))
+        .for_each(|((streams, merge), output)| {
             let (post, matrix) = merge.split_at(STREAMS);
             for channel in 0..width {
                 let old: [f32; STREAMS] = std::array::from_fn(|j| streams[j * width + channel]);
@@ -58,8 +60,7 @@ pub(crate) fn merge(streams: &mut Rows, merge: &Rows, output: &Rows) {
                     streams[k * width + channel] = sum;
                 }
             }
-        },
-    );
+        });
 }
 
 /// The head's own site: streams to one normalised row.
@@ -81,7 +82,8 @@ pub(crate) fn collapse(site: &Site<'_>, norm_weight: &[f32], constants: &HyperCo
 fn mix_logits(site: &Site<'_>, constants: &HyperConstants, streams: &Rows) -> Rows {
     let mut flat = streams.clone();
     let width = flat.width();
-    flat.values_mut().par_chunks_exact_mut(width).for_each(|row| norm::normalize(row, constants.norm_epsilon));
+    let rows = flat.values_mut().par_chunks_exact_mut(width).with_min_len(super::min_rows(width));
+    rows.for_each(|row| norm::normalize(row, constants.norm_epsilon));
     multiply(site.mix, &flat)
 }
 

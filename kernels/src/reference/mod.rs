@@ -54,6 +54,11 @@ impl<F: KvFormat> Backend for Cpu<F> {
     type Bank = HostBank;
     type Checkpoint = HostCheckpoint;
 
+    fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R {
+        // `join` moves to a thread of the pool and comes back when both halves are done; the other half is nothing.
+        rayon::join(step, || ()).0
+    }
+
     fn matrix(&self, stored: Matrix) -> Matrix {
         stored
     }
@@ -119,7 +124,8 @@ impl<F: KvFormat> Backend for Cpu<F> {
     }
 
     fn normalize_heads(&self, rows: &mut Rows, width: usize, epsilon: f32) {
-        rows.values_mut().par_chunks_exact_mut(width).for_each(|head| norm::normalize(head, epsilon));
+        let heads = rows.values_mut().par_chunks_exact_mut(width);
+        heads.with_min_len(min_rows(width)).for_each(|head| norm::normalize(head, epsilon));
     }
 
     fn rotate(&self, rows: &mut Rows, width: usize, rope: &Rope, step: &Step<'_, HostBank>) {
@@ -216,6 +222,11 @@ impl<F: KvFormat> Backend for Cpu<F> {
     }
 }
 
+/// Rows of this width that are worth handing to another thread.
+fn min_rows(width: usize) -> usize {
+    (1usize << 14).div_ceil(width)
+}
+
 fn host_site<F: KvFormat>(site: &HyperSite<Cpu<F>>) -> hyper_connection::Site<'_> {
     hyper_connection::Site { mix: &site.mix, base: &site.base, scale: &site.scale }
 }
@@ -232,7 +243,8 @@ fn each_head(
     turn: impl Fn(&Rotation, &mut [f32]) + Sync,
 ) {
     let row_width = rows.width();
-    rows.values_mut().par_chunks_exact_mut(row_width).zip(&step.positions).for_each(|(row, &position)| {
+    let rows = rows.values_mut().par_chunks_exact_mut(row_width).zip(&step.positions);
+    rows.with_min_len(min_rows(row_width)).for_each(|(row, &position)| {
         let rotation = rope.at(position);
         row.chunks_exact_mut(width).for_each(|head| turn(&rotation, head));
     });

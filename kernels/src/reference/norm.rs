@@ -24,5 +24,6 @@ pub(crate) fn normalize_weighted(values: &mut [f32], weight: &[f32], epsilon: f3
 /// Normalises every row.
 pub(crate) fn normalize_rows(rows: &mut Rows, weight: &[f32], epsilon: f32) {
     let width = rows.width();
-    rows.values_mut().par_chunks_exact_mut(width).for_each(|row| normalize_weighted(row, weight, epsilon));
+    let rows = rows.values_mut().par_chunks_exact_mut(width).with_min_len(super::min_rows(width));
+    rows.for_each(|row| normalize_weighted(row, weight, epsilon));
 }

@@ -11,8 +11,8 @@ mod turns;
 mod wording;
 
 use ds4_model::{
-    AnswerReader, Channel, Conversation, Message, Piece, Prompt, PromptCodec, PromptError, ThinkingMode, Tokenizer,
-    TokenizerError,
+    AnswerReader, Channel, Conversation, FamilyError, Message, Piece, Prompt, PromptCodec, PromptError, ThinkingMode,
+    Tokenizer, TokenizerError,
 };
 use ds4_units::TokenId;
 use markers::Markers;
@@ -29,6 +29,18 @@ pub enum PromptProfile {
 }
 
 impl PromptProfile {
+    /// The profile of this name, or the default one when none is named.
+    pub fn from_name(name: Option<&str>) -> Result<PromptProfile, FamilyError> {
+        match name {
+            None => Ok(PromptProfile::default()),
+            Some("release") => Ok(PromptProfile::Release),
+            Some("revised") => Ok(PromptProfile::Revised),
+            Some(other) => {
+                Err(FamilyError::UnknownPromptProfile { found: other.to_owned(), known: "release, revised".to_owned() })
+            }
+        }
+    }
+
     /// The rendering rules' name. The number changes whenever a rendered byte does.
     fn renderer_version(self) -> &'static str {
         match self {

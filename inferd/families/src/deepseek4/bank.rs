@@ -1,0 +1,100 @@
+//! One conversation's state: memory, frontier and the checkpoints it can be cut back to.
+
+use ds4_kernels::backend::Backend;
+use ds4_kernels::bank::BankSizes;
+use ds4_units::{Bytes, Tokens};
+use std::collections::VecDeque;
+
+/// Checkpoints a bank keeps; taking one more forgets the oldest.
+const CHECKPOINTS_MAX: usize = 16;
+
+/// A bank takes a checkpoint by itself whenever a step ends this many tokens or more after the last one.
+const CHECKPOINT_INTERVAL: u32 = 2048;
+
+/// A bank on a backend.
+pub(super) struct Bank<B: Backend> {
+    memory: B::Bank,
+    tokens: Tokens,
+    /// Tokens the running step adds.
+    pending: u32,
+    /// In order of position, none twice.
+    checkpoints: VecDeque<(Tokens, B::Checkpoint)>,
+}
+
+impl<B: Backend> Bank<B> {
+    pub(super) fn empty(backend: &B, sizes: BankSizes) -> Bank<B> {
+        Bank { memory: backend.new_bank(sizes), tokens: Tokens(0), pending: 0, checkpoints: VecDeque::new() }
+    }
+
+    /// A second bank with the same state. Blocks may be shared until one of the two writes to them.
+    pub(super) fn fork(&self) -> Bank<B> {
+        let (memory, checkpoints) = (self.memory.clone(), self.checkpoints.clone());
+        Bank { memory, tokens: self.tokens, pending: 0, checkpoints }
+    }
+
+    /// Tokens the bank holds.
+    pub(super) fn tokens(&self) -> Tokens {
+        self.tokens
+    }
+
+    pub(super) fn memory_mut(&mut self) -> &mut B::Bank {
+        &mut self.memory
+    }
+
+    /// Prepares to take `count` more tokens. Until [`Bank::commit`] the bank still holds what it held.
+    pub(super) fn begin(&mut self, backend: &B, count: usize) {
+        self.pending = u32::try_from(count).expect("a segment fits the context");
+        backend.begin(&mut self.memory, self.tokens.index() + count);
+    }
+
+    /// Takes the step's tokens.
+    pub(super) fn commit(&mut self, backend: &B) {
+        backend.commit(&mut self.memory);
+        self.tokens.0 += self.pending;
+        let last = self.checkpoints.back().map_or(0, |(tokens, _)| tokens.0);
+        if self.tokens.0 - last >= CHECKPOINT_INTERVAL {
+            self.checkpoint(backend);
+        }
+    }
+
+    /// Remembers the present frontier.
+    pub(super) fn checkpoint(&mut self, backend: &B) {
+        if self.checkpoints.back().is_some_and(|(tokens, _)| *tokens == self.tokens) || self.tokens.0 == 0 {
+            return;
+        }
+        if self.checkpoints.len() == CHECKPOINTS_MAX {
+            self.checkpoints.pop_front();
+        }
+        self.checkpoints.push_back((self.tokens, backend.checkpoint(&self.memory)));
+    }
+
+    /// The largest position at or below `to` that the bank can be cut to.
+    pub(super) fn restorable(&self, to: Tokens) -> Tokens {
+        if to >= self.tokens {
+            return self.tokens;
+        }
+        let reachable = self.checkpoints.iter().rev().map(|(tokens, _)| *tokens);
+        reachable.into_iter().find(|&tokens| tokens <= to).unwrap_or(Tokens(0))
+    }
+
+    /// Cuts the bank to [`Bank::restorable`] and returns where that is.
+    pub(super) fn truncate(&mut self, backend: &B, sizes: BankSizes, to: Tokens) -> Tokens {
+        let reached = self.restorable(to);
+        if reached < self.tokens {
+            self.checkpoints.retain(|(tokens, _)| *tokens <= reached);
+            match self.checkpoints.back() {
+                Some((tokens, checkpoint)) => backend.restore(&mut self.memory, checkpoint, tokens.index()),
+                None => self.memory = backend.new_bank(sizes),
+            }
+            self.tokens = reached;
+        }
+        reached
+    }
+
+    /// Memory of blocks, recurrent part and checkpoints.
+    pub(super) fn resident_bytes(&self, backend: &B) -> Bytes {
+        let checkpoints: u64 =
+            self.checkpoints.iter().map(|(_, checkpoint)| backend.checkpoint_bytes(checkpoint).0).sum();
+        Bytes(backend.bank_bytes(&self.memory).0 + checkpoints)
+    }
+}

@@ -1,0 +1,190 @@
+//! The model as the engine sees it: banks and steps over one graph.
+
+use super::bank::Bank;
+use super::bind::{self, ModelWeights};
+use super::graph;
+use super::layout::BankLayout;
+use super::shape::Shape;
+use ds4_import::Weights;
+use ds4_kernels::backend::Backend;
+use ds4_kernels::bank::BLOCK_TOKENS;
+use ds4_kernels::step::Step;
+use ds4_model::{
+    BankError, BindOptions, FamilyError, LogitsWanted, Model, ModelInfo, Segment, StepBatch, StepError, StepLogits,
+};
+use ds4_units::{BankId, Bytes, Tokens};
+use std::collections::BTreeMap;
+
+/// A DeepSeek V4 model on a backend.
+pub(super) struct DeepSeek4<B: Backend> {
+    info: ModelInfo,
+    backend: B,
+    shape: Shape,
+    weights: ModelWeights<B>,
+    layout: BankLayout,
+    banks: BTreeMap<BankId, Bank<B>>,
+    next_bank: u32,
+}
+
+impl<B: Backend> DeepSeek4<B> {
+    /// Binds the weights of a model of this shape.
+    pub(super) fn new(
+        backend: B,
+        shape: Shape,
+        weights: &Weights,
+        options: &BindOptions,
+    ) -> Result<DeepSeek4<B>, FamilyError> {
+        let layout = BankLayout::new::<B::Kv>(&shape);
+        let info = ModelInfo {
+            architecture: super::ARCHITECTURE.into(),
+            shape: shape.name().to_string(),
+            trained_context: Tokens(shape.trained_context),
+            context: options.context,
+            vocabulary: shape.vocabulary,
+        };
+        let weights = bind::bind(&backend, weights, &shape, &layout)?;
+        Ok(DeepSeek4 { info, backend, shape, weights, layout, banks: BTreeMap::new(), next_bank: 0 })
+    }
+
+    fn check(&self, batch: &StepBatch<'_>) -> Result<(), StepError> {
+        for (index, segment) in batch.segments.iter().enumerate() {
+            if batch.segments[..index].iter().any(|earlier| earlier.bank == segment.bank) {
+                return Err(StepError::BankTwice(segment.bank));
+            }
+            self.check_segment(segment)?;
+        }
+        Ok(())
+    }
+
+    fn check_segment(&self, segment: &Segment<'_>) -> Result<(), StepError> {
+        let bank = segment.bank;
+        let frontier = self.banks.get(&bank).ok_or(StepError::UnknownBank(bank))?.tokens();
+        if segment.tokens.is_empty() {
+            return Err(StepError::EmptySegment(bank));
+        }
+        if segment.start.0 != frontier.0 {
+            return Err(StepError::NotAtFrontier { bank, frontier, start: segment.start });
+        }
+        let wanted = frontier.index() + segment.tokens.len();
+        if wanted > self.info.context.index() {
+            let wanted = Tokens(u32::try_from(wanted).unwrap_or(u32::MAX));
+            return Err(StepError::PastContext { bank, wanted, context: self.info.context });
+        }
+        match segment.tokens.iter().find(|token| token.index() >= self.info.vocabulary) {
+            Some(token) => Err(StepError::TokenOutsideVocabulary { token: token.0, vocabulary: self.info.vocabulary }),
+            None => Ok(()),
+        }
+    }
+
+    fn bank(&self, bank: BankId) -> Result<&Bank<B>, BankError> {
+        self.banks.get(&bank).ok_or(BankError::UnknownBank(bank))
+    }
+
+    fn add(&mut self, bank: Bank<B>) -> BankId {
+        let id = BankId(self.next_bank);
+        self.next_bank += 1;
+        self.banks.insert(id, bank);
+        id
+    }
+}
+
+impl<B: Backend> Model for DeepSeek4<B> {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn open_bank(&mut self) -> BankId {
+        self.add(Bank::empty(&self.backend, self.layout.sizes))
+    }
+
+    fn close_bank(&mut self, bank: BankId) {
+        self.banks.remove(&bank);
+    }
+
+    fn frontier(&self, bank: BankId) -> Option<Tokens> {
+        self.banks.get(&bank).map(Bank::tokens)
+    }
+
+    fn step(&mut self, batch: &StepBatch<'_>) -> Result<StepLogits, StepError> {
+        self.check(batch)?;
+        if batch.segments.is_empty() {
+            return Ok(StepLogits::new(self.info.vocabulary, &[], Vec::new()));
+        }
+        // Banks leave the map while the step holds them all mutably.
+        let mut banks: Vec<Bank<B>> =
+            batch.segments.iter().filter_map(|segment| self.banks.remove(&segment.bank)).collect();
+        for (bank, segment) in banks.iter_mut().zip(batch.segments) {
+            bank.begin(&self.backend, segment.tokens.len());
+        }
+        let (wanted, rows_per_segment) = wanted_rows(batch);
+        let values = self.backend.run(|| {
+            let segments = banks.iter_mut().zip(batch.segments);
+            let mut step =
+                Step::new(segments.map(|(bank, segment)| (segment.start, segment.tokens, bank.memory_mut())));
+            let logits = graph::forward(&self.backend, &self.weights, &self.shape, &mut step, &wanted);
+            logits.map_or_else(Vec::new, |rows| self.backend.download(rows).into_values())
+        });
+        for (mut bank, segment) in banks.into_iter().zip(batch.segments) {
+            bank.commit(&self.backend);
+            self.banks.insert(segment.bank, bank);
+        }
+        Ok(StepLogits::new(self.info.vocabulary, &rows_per_segment, values))
+    }
+
+    fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {
+        let backend = &self.backend;
+        self.banks.get_mut(&bank).ok_or(BankError::UnknownBank(bank))?.checkpoint(backend);
+        Ok(())
+    }
+
+    fn restorable(&self, bank: BankId, to: Tokens) -> Result<Tokens, BankError> {
+        Ok(self.bank(bank)?.restorable(to))
+    }
+
+    fn truncate(&mut self, bank: BankId, to: Tokens) -> Result<Tokens, BankError> {
+        let backend = &self.backend;
+        let sizes = self.layout.sizes;
+        let memory = self.banks.get_mut(&bank).ok_or(BankError::UnknownBank(bank))?;
+        if to > memory.tokens() {
+            return Err(BankError::PastFrontier { bank, frontier: memory.tokens(), to });
+        }
+        Ok(memory.truncate(backend, sizes, to))
+    }
+
+    fn fork(&mut self, source: BankId, to: Tokens) -> Result<(BankId, Tokens), BankError> {
+        let mut copy = self.bank(source)?.fork();
+        if to > copy.tokens() {
+            return Err(BankError::PastFrontier { bank: source, frontier: copy.tokens(), to });
+        }
+        let reached = copy.truncate(&self.backend, self.layout.sizes, to);
+        Ok((self.add(copy), reached))
+    }
+
+    fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {
+        Ok(self.bank(bank)?.resident_bytes(&self.backend))
+    }
+
+    fn price(&self, tokens: Tokens) -> Bytes {
+        let blocks = tokens.index().div_ceil(BLOCK_TOKENS);
+        Bytes((blocks * self.layout.sizes.block + 2 * self.layout.sizes.recurrent) as u64)
+    }
+}
+
+/// The rows of the step that need logits, and how many of them each segment has.
+fn wanted_rows(batch: &StepBatch<'_>) -> (Vec<usize>, Vec<usize>) {
+    let mut rows = Vec::new();
+    let mut per_segment = Vec::with_capacity(batch.segments.len());
+    let mut first = 0;
+    for segment in batch.segments {
+        let end = first + segment.tokens.len();
+        let start = match segment.logits {
+            LogitsWanted::None => end,
+            LogitsWanted::Last => end - 1,
+            LogitsWanted::All => first,
+        };
+        rows.extend(start..end);
+        per_segment.push(end - start);
+        first = end;
+    }
+    (rows, per_segment)
+}
