@@ -170,20 +170,35 @@ fn serve(listening: &Listening, access: &Access, drain_timeout: Duration, store:
                     continue;
                 }
             };
-            let (session, active) = (&session, &active);
-            active.fetch_add(1, Ordering::SeqCst);
+            let (session, slot) = (&session, Slot::take(&active));
             let spawned = thread::Builder::new().name("session".to_owned()).spawn_scoped(scope, move || {
+                let _slot = slot;
+                // The connection ends before its slot is free.
+                let connection = connection;
                 session.serve(&connection);
-                drop(connection);
-                active.fetch_sub(1, Ordering::SeqCst);
             });
             if let Err(error) = spawned {
-                active.fetch_sub(1, Ordering::SeqCst);
                 warn!(%error, "cannot serve a connection");
             }
         }
     });
     debug!(path = %listening.file.path.display(), "broker closed");
+}
+
+/// One of the connections that there may be. Dropping it makes room for another.
+struct Slot<'a>(&'a AtomicUsize);
+
+impl<'a> Slot<'a> {
+    fn take(active: &'a AtomicUsize) -> Slot<'a> {
+        active.fetch_add(1, Ordering::SeqCst);
+        Slot(active)
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// The connection, unless there are too many: then its client is told and it ends.

@@ -36,6 +36,9 @@ pub(crate) fn drain(
     let unpublished = published.unpublish();
     store.enter(Stage::Draining(holdings.clone()));
     info!(workers = store.lease_count(), timeout_s = timeout.as_secs(), "draining");
+    if store.lease_count() > 0 {
+        info!("waiting for workers to leave; a further signal ends the waiting");
+    }
     store.draining.ring();
     wait_for_workers(
         &store,

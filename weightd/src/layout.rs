@@ -80,6 +80,8 @@ fn entry(role: Role, identity: &ContentIdentity, models: &[(Role, Model)], plan:
 
 fn file(shard: &Shard) -> ModelFile {
     let FileStamp { device, inode, size, mtime_ns, ctime_ns } = *shard.stamp();
-    let path = shard.path().to_string_lossy().into_owned();
+    // From the root where that can be told: readers have other working directories.
+    let path = std::path::absolute(shard.path()).unwrap_or_else(|_| shard.path().to_owned());
+    let path = path.to_string_lossy().into_owned();
     ModelFile { path, dev: device, ino: inode, size, mtime_ns, ctime_ns }
 }

@@ -5,6 +5,10 @@
 //! the memory, the socket and the lock go. Every step back is a Drop, so that an error or a signal at any point
 //! leaves nothing behind.
 //!
+//! Log lines that programs may rely on, each at the end of a line of standard error:
+//! `broker listening path=…`, `ready manifest=… instance=… generation=… ranges=… bytes=… load_s=… gib_per_s=…`,
+//! `draining workers=… timeout_s=…`, `released bytes=…`.
+//!
 //! Threads: the main thread loads and waits for signals; one accepts connections; one per connection serves it. All
 //! block in poll, so an idle owner uses no CPU.
 

@@ -180,3 +180,20 @@ fn every_refusal_has_its_message() {
     let capability = hello(Refusal::MissingCapability { capability: "soa".into(), avoid_with: "--no-soa".into() });
     assert!(capability.to_string().contains("start the owner with --no-soa"), "{capability}");
 }
+
+#[test]
+fn too_few_descriptors_are_named_with_the_limit() {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -n 66 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", "with_66_descriptors", "--ignored"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Not a test: what the test above runs under its limit.
+#[test]
+#[ignore = "a child process of another test"]
+fn with_66_descriptors() {
+    let error = failure(|_| None);
+    assert!(matches!(error, ImportError::FdLimit { need: 67, have: 66 }), "{error}");
+    assert!(error.to_string().contains("LimitNOFILE="), "{error}");
+}
