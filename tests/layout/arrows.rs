@@ -7,7 +7,7 @@ use crate::source::root;
 
 /// Each crate and the crates of the workspace that it may use. A new arrow is a change of the design: argue it in the
 /// commit that adds it here.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("ds4-units", &[]),
     ("ds4-host", &["units"]),
     ("ds4-gguf", &["units"]),
@@ -20,10 +20,11 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("ds4-import", &["units", "gguf", "manifest", "wire", "gpu", "resident"]),
     ("ds4-model", &["units", "gguf", "gpu", "import"]),
     ("ds4-families", &["units", "gguf", "gpu", "import", "model", "kernels"]),
+    ("ds4-boot", &["units", "host", "gguf", "manifest", "resident", "import", "model", "families"]),
     ("ds4-engine", &["units", "model"]),
     ("ds4-api", &["units", "model", "engine"]),
-    ("ds4-server", &["units", "host", "gguf", "import", "model", "families", "engine", "api"]),
-    ("ds4", &["units", "host", "gguf", "import", "model", "families", "engine"]),
+    ("ds4-server", &["units", "host", "model", "boot", "engine", "api"]),
+    ("ds4", &["units", "host", "model", "boot", "engine"]),
     ("ds4-tests", &["units", "manifest", "wire"]),
 ];
 

@@ -1,0 +1,34 @@
+//! Published flags that do not work yet. Each is refused by name, so that nobody believes it does something.
+
+use std::ffi::OsString;
+
+const DISK_KV: &str = "needs conversations on disk, which this version does not have yet: leave it out";
+const SPECULATION: &str = "needs speculative decoding, which this version does not have yet: leave it out";
+const PROTOCOL: &str = "is not supported by this version yet: leave it out";
+
+/// Flags by the beginning of their name.
+const REFUSED: [(&str, &str); 13] = [
+    ("--kv-disk-", DISK_KV),
+    ("--kv-cache-", DISK_KV),
+    ("--mtp", SPECULATION),
+    ("--dspark", SPECULATION),
+    ("--preset", SPECULATION),
+    ("--spec", SPECULATION),
+    ("--thinking-sampling", PROTOCOL),
+    ("--effort-compat", PROTOCOL),
+    ("--wrap-completions", PROTOCOL),
+    ("--anthropic-", PROTOCOL),
+    ("--tool-", PROTOCOL),
+    ("--reasoning-replay", PROTOCOL),
+    ("--trace", PROTOCOL),
+];
+
+/// The first refused flag among the arguments, and why.
+pub(crate) fn find(arguments: &[OsString]) -> Option<(String, &'static str)> {
+    arguments.iter().skip(1).find_map(|argument| {
+        let argument = argument.to_str()?;
+        let flag = argument.split('=').next()?;
+        let (_, problem) = REFUSED.iter().find(|(prefix, _)| flag.starts_with(prefix))?;
+        Some((flag.to_owned(), *problem))
+    })
+}

@@ -1,0 +1,144 @@
+//! A worker's life: listen, boot, answer, drain.
+
+use crate::config::Config;
+use ds4_api::{Api, Hosts, Serving, serve as serve_http};
+use ds4_boot::{Booted, ModelFile};
+use ds4_engine::Engine;
+use ds4_host::{Exit, StopSignals, printable};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, UnixStream};
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+
+/// How long running answers may go on after the first stop signal.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+
+/// How often a silent engine is looked at, to notice one that fell over.
+const ENGINE_LOOK: Duration = Duration::from_millis(500);
+
+type Failure = (Exit, String);
+
+/// Runs until a stop signal or a failure.
+pub(crate) fn serve(config: Config, signals: &StopSignals) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| (Exit::Failed, format!("cannot start threads: {error}")))?;
+    let result = runtime.block_on(run(config, signals));
+    // Work on blocking threads that nobody waits for any more must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+async fn run(config: Config, signals: &StopSignals) -> Result<Exit, Failure> {
+    let started = Instant::now();
+    let mut stops = Stops::new(signals).map_err(|error| (Exit::Failed, format!("cannot wait for signals: {error}")))?;
+    let listener = listen(&config).await?;
+    let api = Api::new(config.http.clone());
+    let (close, closed) = oneshot::channel::<()>();
+    let http = tokio::spawn(serve_http(listener, api.router(), async move {
+        // Also when the other end is dropped.
+        let _ = closed.await;
+    }));
+    let outcome = boot_and_wait(config, &api, signals.flag(), &mut stops, started).await;
+    if let Ok(engine) = outcome {
+        drain(&api, &mut stops).await;
+        drop(close);
+        let _ = http.await;
+        if engine.stop().is_err() {
+            return Err((Exit::Engine, "the engine thread panicked".into()));
+        }
+        info!("stopped");
+        return Ok(Exit::Ok);
+    }
+    let failure = outcome.map(|_| ()).unwrap_err();
+    if failure.0 == Exit::Aborted {
+        info!("stopped before the model was ready");
+    }
+    Err(failure)
+}
+
+async fn listen(config: &Config) -> Result<TcpListener, Failure> {
+    let (host, port) = (config.host.as_str(), config.port);
+    let listener = TcpListener::bind((host, port)).await;
+    let listener = listener.map_err(|error| (Exit::Listen, format!("cannot listen on {host}:{port}: {error}")))?;
+    let address = listener.local_addr().map_err(|error| (Exit::Listen, error.to_string()))?;
+    info!("listening on http://{address}");
+    if config.http.hosts == Hosts::Any && config.http.api_keys.is_empty() {
+        warn!("other machines can reach this address and no --api-key is set: everybody there can use the model");
+    }
+    Ok(listener)
+}
+
+/// Boots, tells the API, and returns the engine once a stop is asked for. Fails when the model cannot be had or the
+/// engine falls over.
+async fn boot_and_wait(
+    config: Config,
+    api: &Api,
+    cancel: Arc<AtomicBool>,
+    stops: &mut Stops,
+    started: Instant,
+) -> Result<Engine, Failure> {
+    let options = config.engine;
+    let booting = tokio::task::spawn_blocking(move || boot(&config, &cancel));
+    let (model_id, booted) = booting.await.map_err(|error| (Exit::Failed, format!("booting failed: {error}")))??;
+    let (tokenizer, codec) = (booted.loaded.tokenizer.clone(), booted.loaded.codec.clone());
+    let engine = Engine::start(booted.loaded, options);
+    let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
+    info!(model = %printable(&model_id), max_seqs = options.banks, ready_ms = started.elapsed().as_millis() as u64, "ready");
+    api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec });
+    loop {
+        tokio::select! {
+            () = stops.next() => return Ok(engine),
+            () = tokio::time::sleep(ENGINE_LOOK) => {
+                if engine.is_stopped() {
+                    error!("the engine thread panicked");
+                    return Err((Exit::Engine, "the engine thread panicked; start the worker again".into()));
+                }
+            }
+        }
+    }
+}
+
+fn boot(config: &Config, cancel: &AtomicBool) -> Result<(String, Booted), Failure> {
+    let failed = |error: ds4_boot::BootError| (error.exit(), error.to_string());
+    let file = ModelFile::open(&config.model, cancel).map_err(failed)?;
+    let model_id = config.model_id.clone().unwrap_or_else(|| file.default_id());
+    let worker = format!("ds4-server-{}", std::process::id());
+    Ok((model_id, file.load(&config.model, &worker, cancel).map_err(failed)?))
+}
+
+/// Lets running answers end, until they have, time is up, or a second signal comes.
+async fn drain(api: &Api, stops: &mut Stops) {
+    info!("draining: running answers may end, new requests are refused");
+    tokio::select! {
+        drained = api.drain(DRAIN_MAX) => {
+            if !drained {
+                warn!("answers still run after {} s and are cut", DRAIN_MAX.as_secs());
+            }
+        }
+        () = stops.next() => warn!("a second signal: running answers are cut"),
+    }
+}
+
+/// Stop signals, one by one, without a thread that waits for them.
+struct Stops {
+    wakeup: UnixStream,
+}
+
+impl Stops {
+    fn new(signals: &StopSignals) -> std::io::Result<Stops> {
+        let wakeup = std::os::unix::net::UnixStream::from(signals.as_fd().try_clone_to_owned()?);
+        Ok(Stops { wakeup: UnixStream::from_std(wakeup)? })
+    }
+
+    /// Returns when the next signal has come: each is one byte.
+    async fn next(&mut self) {
+        // The other end lives as long as the process, so that reading fails only for good.
+        if self.wakeup.read_u8().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

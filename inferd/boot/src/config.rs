@@ -1,0 +1,82 @@
+//! The flags about model and weights that the worker and the command line share.
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Values of platform variables, read here and nowhere else.
+#[derive(Debug, Default)]
+pub struct Platform {
+    /// `RUST_LOG`.
+    pub log_filter: Option<String>,
+}
+
+impl Platform {
+    /// Reads the environment.
+    pub fn read() -> Platform {
+        Platform { log_filter: std::env::var("RUST_LOG").ok() }
+    }
+}
+
+/// What to do when no owner can be attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fallback {
+    /// Load the file in this process.
+    SelfLoad,
+}
+
+/// How KV rows are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KvRows {
+    /// As the model was trained
+    Exact,
+    /// Without rounding, for comparison with references
+    Off,
+}
+
+/// Which model, from where, and how it is bound.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    /// The model: a GGUF file, or the first of its shards [default: the file that the owner's manifest names]
+    #[arg(short, long, value_name = "FILE", env = "DS4_MODEL")]
+    pub model: Option<PathBuf>,
+
+    /// Longest conversation, in tokens [default: 32768, or less if the model was trained for less]
+    #[arg(short, long, value_name = "TOKENS", env = "DS4_CTX", value_parser = clap::value_parser!(u32).range(16..))]
+    pub ctx: Option<u32>,
+
+    /// Take the weights from the owner with this manifest; without it, this process loads the file itself
+    #[arg(long, value_name = "MANIFEST", env = "DS4_WEIGHTS")]
+    pub weights: Option<PathBuf>,
+
+    /// The same, under the name that published deployments set
+    #[arg(long, value_name = "MANIFEST", env = "DS4_CUDA_WEIGHT_IPC_MANIFEST", hide = true)]
+    pub cuda_weight_ipc_manifest: Option<PathBuf>,
+
+    /// What to do when the owner cannot be attached to [default: end with an error]
+    #[arg(long, value_enum, value_name = "HOW", env = "DS4_WEIGHTS_FALLBACK")]
+    pub weights_fallback: Option<Fallback>,
+
+    /// Which of the model's prompt wordings to use, for instance `release` or `revised` [default: the model's first]
+    #[arg(long, value_name = "NAME", env = "DS4_PROMPT_PROFILE")]
+    pub prompt_profile: Option<String>,
+
+    /// Trust manifests and owners of this user too, beside this process's own user and root
+    #[arg(long, value_name = "UID", env = "DS4_WEIGHTS_UID", value_delimiter = ',')]
+    pub weights_uid: Vec<u32>,
+
+    /// How long to wait for an owner that is not there or still loading
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, env = "DS4_WAIT")]
+    pub wait: u64,
+
+    /// How KV rows are kept: rounded exactly as the model was trained, or not at all, to compare with references
+    #[arg(long, value_enum, value_name = "HOW", default_value = "exact", env = "DS4_KV_ROUNDING")]
+    pub kv_rounding: KvRows,
+}
+
+impl ModelArgs {
+    /// The manifest to attach through, under whichever name it was given.
+    pub fn manifest(&self) -> Option<&PathBuf> {
+        self.weights.as_ref().or(self.cuda_weight_ipc_manifest.as_ref())
+    }
+}

@@ -1,0 +1,85 @@
+//! Why there is no model to run.
+
+use ds4_gguf::{GgufError, ValueError};
+use ds4_host::Exit;
+use ds4_import::{ImportError, ImportFailure, SelfLoadError};
+use ds4_manifest::ManifestError;
+use ds4_model::FamilyError;
+use ds4_resident::LoadError;
+use std::path::PathBuf;
+
+/// Why there is no model to run.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum BootError {
+    #[error("no model: name a GGUF file with -m FILE, or an owner's manifest with --weights MANIFEST")]
+    NoModel,
+    #[error("--ctx {asked} is more than the {trained} tokens that the model was trained for")]
+    ContextTooLong { asked: u32, trained: u32 },
+    #[error("{}: {source}. Name the model with -m FILE, or start the owner first", .path.display())]
+    Manifest { path: PathBuf, source: Box<ManifestError> },
+    #[error("{}: the owner holds no base model", .path.display())]
+    NoBaseModel { path: PathBuf },
+    #[error(transparent)]
+    File(Box<GgufError>),
+    #[error("metadata: {0}")]
+    Metadata(#[from] ValueError),
+    #[error(transparent)]
+    Family(#[from] FamilyError),
+    #[error(transparent)]
+    Import(Box<ImportError>),
+    #[error(transparent)]
+    SelfLoad(Box<SelfLoadError>),
+}
+
+impl From<GgufError> for BootError {
+    fn from(error: GgufError) -> BootError {
+        BootError::File(Box::new(error))
+    }
+}
+
+impl From<Box<ImportError>> for BootError {
+    fn from(error: Box<ImportError>) -> BootError {
+        BootError::Import(error)
+    }
+}
+
+impl From<SelfLoadError> for BootError {
+    fn from(error: SelfLoadError) -> BootError {
+        BootError::SelfLoad(Box::new(error))
+    }
+}
+
+impl BootError {
+    /// The process's exit code.
+    pub fn exit(&self) -> Exit {
+        match self {
+            BootError::NoModel
+            | BootError::ContextTooLong { .. }
+            | BootError::Family(FamilyError::UnknownPromptProfile { .. }) => Exit::Usage,
+            BootError::Manifest { .. } | BootError::NoBaseModel { .. } => Exit::ImportRefused,
+            BootError::File(_) | BootError::Metadata(_) | BootError::Family(_) => Exit::ModelFile,
+            BootError::Import(error) => match error.failure() {
+                ImportFailure::OwnerLost => Exit::OwnerLost,
+                ImportFailure::Mismatch => Exit::WeightsMismatch,
+                ImportFailure::Cancelled => Exit::Aborted,
+                ImportFailure::NotReady | ImportFailure::Refused => Exit::ImportRefused,
+            },
+            BootError::SelfLoad(error) => self_load_exit(error),
+        }
+    }
+}
+
+fn self_load_exit(error: &SelfLoadError) -> Exit {
+    match error {
+        SelfLoadError::Plan(_) | SelfLoadError::Unresolved { .. } => Exit::ModelFile,
+        SelfLoadError::Preflight(_) | SelfLoadError::Map(_) => Exit::Memory,
+        SelfLoadError::Memory(_) => Exit::Failed,
+        SelfLoadError::Load(error) => match error {
+            LoadError::File(_) | LoadError::OtherModel { .. } | LoadError::Plan(_) => Exit::ModelFile,
+            LoadError::Range(_) | LoadError::MemoryVanished { .. } => Exit::Memory,
+            LoadError::Cancelled => Exit::Aborted,
+            LoadError::Artifacts { .. } | LoadError::Memory(_) => Exit::Failed,
+        },
+    }
+}

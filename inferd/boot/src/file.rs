@@ -1,0 +1,166 @@
+//! A model file that a family runs, and the model it becomes.
+
+use crate::{BootError, KvRows, ModelArgs, weights};
+use ds4_gguf::Model as GgufModel;
+use ds4_host::printable_path;
+use ds4_import::Lease;
+use ds4_manifest::{ManifestError, Trust, TrustError, WeightsManifest};
+use ds4_model::{BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
+use ds4_units::Tokens;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// The longest conversation when the operator names none.
+const CONTEXT_DEFAULT: u32 = 32_768;
+
+/// Between two looks for a manifest that is not there yet.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A file whose header was read and whose family is known. No tensor was read.
+pub struct ModelFile {
+    file: GgufModel,
+    path: PathBuf,
+    family: &'static dyn Family,
+    shape: String,
+    trained_context: Option<u32>,
+}
+
+/// A model that is ready to run.
+pub struct Booted {
+    /// Model, tokenizer and prompt protocol.
+    pub loaded: LoadedModel,
+    /// The lease, when an owner lent the weights. The weights keep it alive.
+    pub lease: Option<Arc<Lease>>,
+}
+
+impl ModelFile {
+    /// Opens the file that the flags or the owner's manifest name, and checks that a family runs it. Reads headers
+    /// only; waits for a manifest as long as the flags say.
+    pub fn open(args: &ModelArgs, cancel: &AtomicBool) -> Result<ModelFile, BootError> {
+        let path = match (&args.model, args.manifest()) {
+            (Some(path), _) => path.clone(),
+            (None, Some(manifest)) => path_in_manifest(args, manifest, cancel)?,
+            (None, None) => return Err(BootError::NoModel),
+        };
+        let file = GgufModel::open(&path)?;
+        let architecture = file.architecture();
+        let family = ds4_families::find(architecture).ok_or_else(|| FamilyError::UnknownArchitecture {
+            found: architecture.to_owned(),
+            supported: ds4_families::architectures().join(", "),
+        })?;
+        let shape = family.validate(&file)?;
+        let trained = file.metadata().u64(&format!("{architecture}.context_length"))?;
+        let trained_context = trained.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
+        info!(file = %printable_path(&path), architecture, %shape, "model");
+        Ok(ModelFile { file, path, family, shape, trained_context })
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which of the family's shapes it is.
+    pub fn shape(&self) -> &str {
+        &self.shape
+    }
+
+    /// The id under which it is offered when the operator names none: the file's name without `.gguf` and without the
+    /// number of a shard.
+    pub fn default_id(&self) -> String {
+        id_of(&self.path)
+    }
+
+    /// The longest conversation: as asked, within what the model was trained for.
+    pub fn context(&self, asked: Option<u32>) -> Result<Tokens, BootError> {
+        let trained = self.trained_context.unwrap_or(u32::MAX);
+        match asked {
+            Some(asked) if asked > trained => Err(BootError::ContextTooLong { asked, trained }),
+            Some(asked) => Ok(Tokens(asked)),
+            None => Ok(Tokens(CONTEXT_DEFAULT.min(trained))),
+        }
+    }
+
+    /// Tokenizer and prompt protocol, for what needs no weights.
+    pub fn prompt_side(&self, args: &ModelArgs) -> Result<PromptSide, BootError> {
+        Ok(self.family.prompt_side(&self.file, args.prompt_profile.as_deref())?)
+    }
+
+    /// Attaches or loads, and binds. Blocks until the model is ready, an error, or `cancel`. `worker` is this
+    /// process's name in the owner's log.
+    pub fn load(&self, args: &ModelArgs, worker: &str, cancel: &AtomicBool) -> Result<Booted, BootError> {
+        let context = self.context(args.ctx)?;
+        let kv_rounding = match args.kv_rounding {
+            KvRows::Exact => KvRounding::Exact,
+            KvRows::Off => KvRounding::Off,
+        };
+        let source = weights::obtain(args, &self.file, worker, cancel)?;
+        let began = Instant::now();
+        let loaded = self.family.bind(
+            &self.file,
+            &source.weights,
+            &BindOptions { context, kv_rounding, prompt_profile: args.prompt_profile.clone() },
+        )?;
+        info!(
+            context = context.0,
+            kv_rounding = ?kv_rounding,
+            bank_bytes = %loaded.model.price(context),
+            prompt = loaded.codec.renderer_version(),
+            bind_ms = began.elapsed().as_millis() as u64,
+            "model bound"
+        );
+        Ok(Booted { loaded, lease: source.lease })
+    }
+}
+
+/// The base model's first file, as the owner's manifest names it.
+fn path_in_manifest(args: &ModelArgs, manifest: &Path, cancel: &AtomicBool) -> Result<PathBuf, BootError> {
+    let trust = Trust::own_and(args.weights_uid.iter().copied());
+    let deadline = Instant::now() + Duration::from_secs(args.wait);
+    let held = loop {
+        match WeightsManifest::read(manifest, &trust) {
+            Ok(held) => break held,
+            Err(ManifestError::Trust(TrustError::Absent { .. }))
+                if Instant::now() < deadline && !cancel.load(Ordering::SeqCst) =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            Err(source) => return Err(BootError::Manifest { path: manifest.to_owned(), source: Box::new(source) }),
+        }
+    };
+    let first = held.model("base").and_then(|model| model.files.first());
+    let first = first.ok_or_else(|| BootError::NoBaseModel { path: manifest.to_owned() })?;
+    Ok(PathBuf::from(&first.path))
+}
+
+fn id_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.strip_suffix(".gguf").unwrap_or(&name);
+    let unsharded = stem.rsplit_once("-of-").and_then(|(front, count)| {
+        let (front, number) = front.rsplit_once('-')?;
+        let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+        (is_number(number) && is_number(count)).then_some(front)
+    });
+    unsharded.unwrap_or(stem).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_is_the_file_name_without_extension_and_shard_number() {
+        for (path, id) in [
+            ("/models/tiny.gguf", "tiny"),
+            ("/models/big-Q4_K-00001-of-00009.gguf", "big-Q4_K"),
+            ("one-of-two.gguf", "one-of-two"),
+            ("x-1-of-9.gguf", "x-1-of-9"),
+            ("noextension", "noextension"),
+        ] {
+            assert_eq!(id_of(Path::new(path)), id);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! From a model file, and an owner or none, to a model that is ready to run.
+//!
+//! `ds4-server` and `ds4` start here, with the same flags ([`ModelArgs`]) and the same decisions, each of which is one
+//! log line. [`ModelFile::open`] reads a file's header and checks that a family runs it; [`ModelFile::load`] attaches
+//! to an owner or loads the file itself, and binds the weights.
+
+mod config;
+mod error;
+mod file;
+mod progress;
+mod weights;
+
+pub use config::{Fallback, KvRows, ModelArgs, Platform};
+pub use error::BootError;
+pub use file::{Booted, ModelFile};

@@ -1,0 +1,97 @@
+//! Where the weights come from: an owner, or this process.
+
+use crate::progress::{Notes, Shown};
+use crate::{BootError, Fallback, ModelArgs};
+use ds4_gguf::Model as GgufModel;
+use ds4_import::{
+    AttachOptions, ImportError, ImportFailure, Lease, OwnerState, SelfLoadOptions, Weights, attach, self_load,
+};
+use ds4_units::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// Memory that loading in this process leaves free.
+const SELF_LOAD_RESERVE: Bytes = Bytes::gib(1);
+
+/// Weights, and the lease when an owner lent them.
+pub(crate) struct Source {
+    pub(crate) weights: Weights,
+    pub(crate) lease: Option<Arc<Lease>>,
+}
+
+/// Attaches or loads, as the flags say. Blocks for as long as that takes, and until `cancel` is set.
+pub(crate) fn obtain(
+    args: &ModelArgs,
+    file: &GgufModel,
+    worker: &str,
+    cancel: &AtomicBool,
+) -> Result<Source, BootError> {
+    let Some(manifest) = args.manifest() else { return load(file, cancel) };
+    match from_owner(args, manifest, file, worker, cancel) {
+        Err(error) if args.weights_fallback == Some(Fallback::SelfLoad) && may_load_instead(&error) => {
+            warn!("{error}; loading the file instead, as --weights-fallback says");
+            load(file, cancel)
+        }
+        attached => Ok(attached?),
+    }
+}
+
+/// An owner that is absent can be done without; one that holds something else is a mistake to be told.
+fn may_load_instead(error: &ImportError) -> bool {
+    matches!(error.failure(), ImportFailure::NotReady | ImportFailure::OwnerLost)
+}
+
+fn from_owner(
+    args: &ModelArgs,
+    manifest: &Path,
+    file: &GgufModel,
+    worker: &str,
+    cancel: &AtomicBool,
+) -> Result<Source, Box<ImportError>> {
+    let attached = attach(
+        manifest,
+        &AttachOptions {
+            own_file: Some(file),
+            trusted_uids: &args.weights_uid,
+            wait: Duration::from_secs(args.wait),
+            progress: &Notes,
+            on_owner_change: Arc::new(owner_changed),
+            ..AttachOptions::new(worker, cancel)
+        },
+    )?;
+    let report = attached.report;
+    info!(
+        manifest = %manifest.display(),
+        ranges = report.ranges,
+        bytes = %report.bytes,
+        import_ms = report.elapsed.as_millis() as u64,
+        identity = %attached.identity,
+        "weights from the owner"
+    );
+    Ok(Source { weights: attached.weights, lease: Some(attached.lease) })
+}
+
+fn owner_changed(state: OwnerState) {
+    match state {
+        OwnerState::Up => info!("the owner is back"),
+        OwnerState::Draining => warn!("the owner is shutting down; this process keeps its weights"),
+        OwnerState::Lost => warn!("the owner is gone; this process keeps its weights"),
+    }
+}
+
+fn load(file: &GgufModel, cancel: &AtomicBool) -> Result<Source, BootError> {
+    let began = Instant::now();
+    let total = Bytes(file.tensors().iter().map(|tensor| tensor.len.0).sum());
+    let progress = Shown::new("load", total);
+    let loaded = self_load(file, &SelfLoadOptions { reserve: SELF_LOAD_RESERVE, progress: &progress, cancel })?;
+    info!(
+        bytes = %total,
+        load_s = format!("{:.2}", began.elapsed().as_secs_f64()),
+        identity = %loaded.identity,
+        "weights loaded by this process: a restart loads them again (with ds4-weightd it would not)"
+    );
+    Ok(Source { weights: loaded.weights, lease: None })
+}
