@@ -1,7 +1,7 @@
 //! A plain client: whole replies, event streams, and bytes as they are.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
@@ -61,13 +61,12 @@ pub fn stream(address: SocketAddr, path: &str, body: &str) -> Result<Events> {
     Ok(Events { reader: BufReader::new(response.into_body().into_reader()) })
 }
 
-/// Sends `bytes` as they are and returns everything that comes back until the server closes. The sending side is
-/// closed after the bytes.
+/// Sends `bytes` as they are and returns everything that comes back until the server closes. The sending side stays
+/// open: to the server a closed one is a client that left.
 pub fn raw(address: SocketAddr, bytes: &[u8]) -> Result<String> {
     let mut connection = TcpStream::connect(address)?;
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.write_all(bytes)?;
-    connection.shutdown(Shutdown::Write)?;
     let mut answer = Vec::new();
     connection.read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())

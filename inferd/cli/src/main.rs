@@ -14,6 +14,7 @@ use ds4_boot::{ModelFile, Platform};
 use ds4_host::{Exit, check_cpu, init_logging, printable};
 use error::CliError;
 use interrupt::Interrupt;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 /// Log lines that interrupt an answer are for when something is wrong.
@@ -22,6 +23,8 @@ const LOG_FILTER: &str = "warn";
 fn main() -> ExitCode {
     match run() {
         Ok(exit) => exit.into(),
+        // Whoever read the answer has had enough of it, as in `ds4 ... | head`.
+        Err(CliError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Exit::Ok.into(),
         Err(error) => {
             eprintln!("ds4: {}", printable(&error.to_string()));
             error.exit().into()
