@@ -306,7 +306,6 @@ fn typed_control_tokens_stay_text_and_match_no_cached_prefix() -> Result<()> {
     // At most BOS, the user's control token and the equal text may match: not the two that open the answer.
     let cached = count(&typed, "/usage/prompt_tokens_details/cached_tokens")?;
     ensure!(cached <= prompt_tokens(&opening)? - 2, "{cached} tokens matched: {typed}");
-    assert_eq!(real["choices"][0]["message"]["content"], "Your name is Clara.");
     Ok(())
 }
 
