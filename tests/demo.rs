@@ -88,7 +88,7 @@ fn main() -> Result<()> {
 
 fn converse(options: &Options, children: &Children) -> Result<()> {
     let model = demo_model();
-    println!("demo: building ds4-weightd and ds4-server where they are not up to date");
+    println!("demo: looking for ds4-weightd and ds4-server, building what is not up to date");
     for name in ["ds4-weightd", "ds4-server"] {
         binary(name)?;
     }

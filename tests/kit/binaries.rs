@@ -9,9 +9,6 @@ use std::sync::Mutex;
 
 use anyhow::{Context, Result, ensure};
 
-/// Binary and package of everything that a test may start.
-const PACKAGES: [(&str, &str); 3] = [("ds4-weightd", "ds4-weightd"), ("ds4-server", "ds4-server"), ("ds4", "ds4")];
-
 /// Binaries that this process found to be up to date, or built. Held while building, so that parallel tests build once.
 static FRESH: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
@@ -39,7 +36,7 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     let path = folder.join(name);
     if !fresh.contains(name) {
         if !is_up_to_date(&path) {
-            build(name, &folder)?;
+            build(&folder)?;
         }
         ensure!(path.is_file(), "cargo built {name}, but not at {}", path.display());
         fresh.insert(name.to_owned());
@@ -69,16 +66,15 @@ fn is_up_to_date(binary: &Path) -> bool {
         .all(|source| modified(Path::new(&source.replace('\0', " "))).is_ok_and(|changed| changed <= built))
 }
 
-fn build(name: &str, folder: &Path) -> Result<()> {
-    let (_, package) =
-        PACKAGES.into_iter().find(|(known, _)| *known == name).with_context(|| format!("no binary {name}"))?;
+/// Builds all binaries of the workspace, in one go: built one by one, what they share would be compiled anew for each.
+fn build(folder: &Path) -> Result<()> {
     let profile = match folder.file_name().and_then(|name| name.to_str()).context("the profile's folder")? {
         "debug" => "dev",
         other => other,
     };
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--locked", "--package", package, "--bin", name, "--profile", profile]);
+    cargo.args(["build", "--locked", "--workspace", "--bins", "--profile", profile]);
     let status = cargo.current_dir(repository()).status().context("cargo cannot be started")?;
-    ensure!(status.success(), "cargo could not build {name}");
+    ensure!(status.success(), "cargo could not build the workspace");
     Ok(())
 }
