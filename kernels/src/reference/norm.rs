@@ -1,24 +1,28 @@
-//! Root-mean-square normalisation. Squares are summed in `f64`, so that the order does not matter for the result's
-//! precision.
+//! Root-mean-square normalisation, in `f64` with one rounding at the end: rows are rounded to few bits right after it,
+//! and a value near a tie must not fall to the other side because of noise that is easily avoided.
 
 use crate::Rows;
 use rayon::prelude::*;
 
 /// Divides `values` by their root mean square.
 pub(crate) fn normalize(values: &mut [f32], epsilon: f32) {
-    let squares: f64 = values.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
-    let scale = (squares / values.len() as f64 + f64::from(epsilon)).sqrt().recip() as f32;
+    let scale = scale(values, epsilon);
     for value in values {
-        *value *= scale;
+        *value = (f64::from(*value) * scale) as f32;
     }
 }
 
 /// Normalises and multiplies by `weight`.
 pub(crate) fn normalize_weighted(values: &mut [f32], weight: &[f32], epsilon: f32) {
-    normalize(values, epsilon);
-    for (value, weight) in values.iter_mut().zip(weight) {
-        *value *= weight;
+    let scale = scale(values, epsilon);
+    for (value, &weight) in values.iter_mut().zip(weight) {
+        *value = (f64::from(*value) * scale * f64::from(weight)) as f32;
     }
+}
+
+fn scale(values: &[f32], epsilon: f32) -> f64 {
+    let squares: f64 = values.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
+    (squares / values.len() as f64 + f64::from(epsilon)).sqrt().recip()
 }
 
 /// Normalises every row.
