@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn control_sequences_and_forged_lines_are_escaped() {
         assert_eq!(printable("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
-        assert_eq!(printable("x\nready manifest=/tmp/evil"), "x\\nready manifest=/tmp/evil");
+        assert_eq!(printable("x\nready manifest=/evil"), "x\\nready manifest=/evil");
         assert_eq!(printable("\u{9b}31m"), "\\u{9b}31m");
     }
 

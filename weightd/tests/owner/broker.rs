@@ -77,7 +77,7 @@ fn after_a_thousand_clients_killed_at_every_step_the_next_is_served_and_no_descr
 #[test]
 #[ignore = "a child process of another test"]
 fn a_doomed_client() {
-    let told = std::env::var(DOOMED).unwrap();
+    let Ok(told) = std::env::var(DOOMED) else { return };
     let (round, socket) = told.split_once(' ').unwrap();
     let first = round.parse::<u64>().unwrap() * PER_PROCESS;
     let held: Vec<_> = (first..first + PER_PROCESS).map(|number| die_at(number % STEPS, socket)).collect();

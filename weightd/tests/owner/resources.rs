@@ -53,9 +53,15 @@ fn an_idle_owner_uses_no_processor_time() {
     let owner = rig.ready(&[]);
     let worker = rig.connect();
     greet(&worker).unwrap();
-    let before = ticks(&owner);
-    std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(ticks(&owner), before);
+    // What it did before may still be on its way into the figures of the first second.
+    let seconds: Vec<u64> = (0..3)
+        .map(|_| {
+            let before = ticks(&owner);
+            std::thread::sleep(Duration::from_secs(1));
+            ticks(&owner) - before
+        })
+        .collect();
+    assert!(seconds.ends_with(&[0, 0]), "{seconds:?} ticks a second");
     owner.terminate().unwrap();
 }
 
