@@ -1,6 +1,6 @@
 //! Operations on tensors, for any backend: what a model graph is made of.
 //!
-//! [`Backend`] lists the operations; [`reference`] is the CPU backend and the truth. The crate knows shapes, storage
+//! [`Backend`] lists the operations; [`mod@reference`] is the CPU backend and the truth. The crate knows shapes, storage
 //! formats and formulas, and no model.
 
 pub mod backend;
