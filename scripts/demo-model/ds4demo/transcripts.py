@@ -149,6 +149,13 @@ def _job(job: tuple[Case, str]) -> dict:
     return _runner.run(*job)
 
 
+def save(path: Path, model: str, done: list[dict], order: list[str]) -> None:
+    """After each transcript, so that an interrupted run leaves what it has."""
+    done.sort(key=lambda t: (MODES.index(t['mode']), order.index(t['name'])))
+    note = 'greedy, float64 numpy reference; prompt_ids include BOS; ids end with EOS (1)'
+    path.write_text(json.dumps({'model': model, 'sim_qat': SIMULATED, 'note': note, 'transcripts': done}, ensure_ascii=False, indent=0))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--model', type=Path, required=True)
@@ -159,15 +166,13 @@ def main() -> None:
     args = parser.parse_args()
     listed = cases(lexicon.load(args.work / 'prose.json'), gguf_file.read_tokenizer(args.model))
     order = [case.name for case in listed]
-    jobs = [(case, mode) for case in reversed(listed) for mode in case.modes]
+    jobs = [(case, mode) for case in listed for mode in case.modes]
     done = []
     with Pool(args.processes, _start, (args.model, args.mtp)) as pool:
         for t in pool.imap_unordered(_job, jobs):
             done.append(t)
             print(f'{t["mode"]:6}{t["name"]:20}{len(t["prompt_ids"]):6} {t["text"]!r} margin {t["min_margin"]:.2f} drafts {t["mtp_accepted"]} {t["seconds"]} s', flush=True)
-    done.sort(key=lambda t: (MODES.index(t['mode']), order.index(t['name'])))
-    note = 'greedy, float64 numpy reference; prompt_ids include BOS; ids end with EOS (1)'
-    args.out.write_text(json.dumps({'model': args.model.stem, 'sim_qat': SIMULATED, 'note': note, 'transcripts': done}, ensure_ascii=False, indent=0))
+            save(args.out, args.model.stem, done, order)
 
 
 if __name__ == '__main__':
