@@ -1,6 +1,6 @@
 //! Request bodies: what they may be, how large, and who pays for their memory.
 
-use crate::{ApiError, limits};
+use crate::{ApiError, limits, surrogates};
 use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
 use bytes::{Bytes, BytesMut};
@@ -72,7 +72,11 @@ impl BodyBudget {
 impl PaidBody {
     /// The body as JSON. Blocks for as long as parsing takes.
     pub(crate) fn parse(&self) -> Result<Value, ApiError> {
-        serde_json::from_slice(&self.bytes).map_err(|error| {
+        let parsed = serde_json::from_slice(&self.bytes).or_else(|error| match surrogates::replace_lone(&self.bytes) {
+            Some(mended) => serde_json::from_slice(&mended),
+            None => Err(error),
+        });
+        parsed.map_err(|error| {
             if error.to_string().starts_with("recursion limit exceeded") {
                 let depth = limits::JSON_DEPTH_MAX;
                 return ApiError::invalid(format!("invalid JSON request: nested {depth} levels deep or more"));

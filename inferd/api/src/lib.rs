@@ -27,6 +27,7 @@ mod server;
 mod settings;
 mod sse;
 mod state;
+mod surrogates;
 mod thinking;
 mod usage;
 

@@ -125,7 +125,7 @@ struct Args {
     #[arg(long, env = "DS4_CORS", value_parser = BoolishValueParser::new(), help_heading = "HTTP")]
     cors: bool,
 
-    /// Let pages of this origin call, for instance https://example.org; may be given several times
+    /// Let pages of this origin call, for instance `https://example.org`; may be given several times
     #[arg(
         long,
         value_name = "ORIGIN",

@@ -58,6 +58,16 @@ async fn content_is_a_string_or_parts_or_nothing() {
 }
 
 #[tokio::test]
+async fn half_a_surrogate_pair_in_a_text_does_not_end_a_conversation() {
+    let server = Server::saying("ok");
+    let reply = server.post(r#"{"messages": [{"content": "cut \ud83d"}]}"#).await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text);
+    let rendered = server.bench.codec.rendered.lock().unwrap();
+    let Message::User(user) = &rendered[0].messages[0] else { panic!() };
+    assert_eq!(user.text.as_str(), "cut \u{FFFD}");
+}
+
+#[tokio::test]
 async fn past_calls_and_results_are_rendered_even_where_calls_do_not_work() {
     let messages = json!([
         {"role": "user", "content": "do it"},
