@@ -54,7 +54,11 @@ impl Server {
     }
 
     pub(crate) fn with(answer: &str, settings: Settings) -> Server {
-        let options = EngineOptions { banks: 2, ..EngineOptions::default() };
+        Server::with_banks(answer, settings, 2)
+    }
+
+    pub(crate) fn with_banks(answer: &str, settings: Settings, banks: usize) -> Server {
+        let options = EngineOptions { banks, ..EngineOptions::default() };
         let server = Server { api: Api::new(settings), bench: Bench::new(script_rule(tokens(answer)), 400, options) };
         server.api.ready(server.serving());
         server

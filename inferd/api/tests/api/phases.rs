@@ -50,7 +50,7 @@ async fn draining_refuses_newcomers_and_waits_for_those_who_are_served() {
 
 #[tokio::test]
 async fn a_client_beyond_the_places_is_refused_and_probes_are_not() {
-    let server = Server::saying("ok");
+    let server = Server::with_banks("ok", settings(), 1);
     server.controls().hold();
     let router = server.api.router();
     let held: Vec<_> =
