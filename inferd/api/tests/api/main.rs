@@ -11,4 +11,5 @@ mod chat;
 mod doors;
 mod phases;
 mod rendering;
+mod sockets;
 mod streams;
