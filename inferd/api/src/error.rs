@@ -3,7 +3,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use ds4_engine::{QUEUED_MAX, Refused, RequestFault};
+use ds4_engine::{Refused, RequestFault};
 use ds4_units::Tokens;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
@@ -213,8 +213,7 @@ impl ApiError {
 /// The engine's refusals, `param` being the field that holds the prompt.
 pub(crate) fn refused(refused: Refused, param: &str) -> ApiError {
     match refused {
-        Refused::QueueFull { limit } => {
-            debug_assert_eq!(limit, QUEUED_MAX);
+        Refused::QueueFull { .. } => {
             ApiError::new(Kind::Busy { retry_after_s: RETRY_QUEUE_S }, "request queue is full; retry later")
         }
         Refused::EmptyPrompt => ApiError::about(param, format!("{param}: the prompt is empty")),

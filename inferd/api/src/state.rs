@@ -21,7 +21,9 @@ pub(crate) struct ServerState {
 pub(crate) type Shared = Arc<ServerState>;
 
 /// A place among the requests that generate.
-pub(crate) struct ClientPlace(#[allow(dead_code)] OwnedSemaphorePermit);
+pub(crate) struct ClientPlace {
+    _permit: OwnedSemaphorePermit,
+}
 
 impl ServerState {
     pub(crate) fn new(settings: Settings) -> Shared {
@@ -42,7 +44,8 @@ impl ServerState {
 
     /// Takes a place for a request, or refuses at once.
     pub(crate) fn client_place(&self) -> Result<ClientPlace, ApiError> {
-        self.clients.clone().try_acquire_owned().map(ClientPlace).map_err(|_| ApiError::too_many_clients())
+        let permit = self.clients.clone().try_acquire_owned().map_err(|_| ApiError::too_many_clients())?;
+        Ok(ClientPlace { _permit: permit })
     }
 }
 

@@ -146,7 +146,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends requests, named by ascending or any order of index, and keeps their banks warm where they are sound.
+    /// Ends requests, each named by its index, and keeps their banks warm where they are sound.
     fn retire(&mut self, mut ended: Vec<(usize, End)>) {
         ended.sort_unstable_by_key(|&(index, _)| index);
         for (removed, (index, end)) in ended.into_iter().enumerate() {
