@@ -1,7 +1,7 @@
 //! Operations on tensors, for any backend: what a model graph is made of.
 //!
-//! [`Backend`] lists the operations; [`mod@reference`] is the CPU backend and the truth. The crate knows shapes, storage
-//! formats and formulas, and no model.
+//! [`Backend`] lists the operations; [`mod@reference`] is the CPU backend and the truth. The crate knows shapes,
+//! storage formats and formulas, and no model.
 
 pub mod backend;
 pub mod bank;
