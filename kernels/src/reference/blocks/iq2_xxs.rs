@@ -7,7 +7,7 @@
 use super::half_at;
 
 /// The published grid: entry `i` holds eight magnitudes, two bits each, lowest first, as indices into [`LEVELS`].
-const GRID: [u16; 256] = [
+const PACKED_GRID: [u16; 256] = [
     0x0000, 0x0002, 0x0005, 0x0008, 0x000a, 0x0011, 0x0014, 0x0020, 0x0022, 0x0028, 0x002a, 0x0041, 0x0044, 0x0050,
     0x0058, 0x0061, 0x0064, 0x0080, 0x0082, 0x008a, 0x00a2, 0x0101, 0x0104, 0x0110, 0x0115, 0x0140, 0x0184, 0x0198,
     0x0200, 0x0202, 0x0222, 0x0282, 0x0401, 0x0404, 0x0410, 0x0421, 0x0424, 0x0440, 0x0442, 0x0448, 0x0460, 0x0481,
@@ -32,6 +32,20 @@ const GRID: [u16; 256] = [
 /// The three magnitudes of the grid.
 const LEVELS: [f32; 4] = [8.0, 25.0, 43.0, 0.0];
 
+/// The grid's magnitudes, eight to an entry.
+static GRID: [[f32; 8]; 256] = unpack_grid();
+
+const fn unpack_grid() -> [[f32; 8]; 256] {
+    let mut grid = [[0.0; 8]; 256];
+    let mut at = 0;
+    while at < 256 * 8 {
+        let (entry, lane) = (at / 8, at % 8);
+        grid[entry][lane] = LEVELS[(PACKED_GRID[entry] >> (2 * lane) & 3) as usize];
+        at += 1;
+    }
+    grid
+}
+
 pub(super) const BYTES: usize = 66;
 
 /// Expands one block.
@@ -41,14 +55,18 @@ pub(super) fn expand(block: &[u8; BYTES], out: &mut [f32; 256]) {
         let signs_and_scale = u32::from_le_bytes([group[4], group[5], group[6], group[7]]);
         let step = scale * (0.5 + (signs_and_scale >> 28) as f32) * 0.25;
         for (part, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let grid = GRID[usize::from(group[part])];
             let seven = (signs_and_scale >> (7 * part)) & 0x7f;
-            let signs = seven | ((seven.count_ones() & 1) << 7);
-            for (lane, out) in out.iter_mut().enumerate() {
-                let magnitude = step * LEVELS[usize::from(grid >> (2 * lane)) & 3];
-                let sign = (signs >> lane & 1) << 31;
-                *out = f32::from_bits(magnitude.to_bits() ^ sign);
-            }
+            expand_eight(step, &GRID[usize::from(group[part])], seven | ((seven.count_ones() & 1) << 7), out);
         }
+    }
+}
+
+/// One grid entry times the step, lane `i` negated where bit `i` of `signs` is set.
+#[inline(always)]
+fn expand_eight(step: f32, grid: &[f32; 8], signs: u32, out: &mut [f32; 8]) {
+    const SHIFTS: [u32; 8] = [31, 30, 29, 28, 27, 26, 25, 24];
+    for lane in 0..8 {
+        let sign = (signs << SHIFTS[lane]) & (1 << 31);
+        out[lane] = f32::from_bits((step * grid[lane]).to_bits() ^ sign);
     }
 }
