@@ -1,7 +1,9 @@
 //! A child process whose output is kept, and which never outlives its handle.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use signal_hook::consts::SIGINT;
 
 /// How long a wait may take before the test is stopped as hung.
 pub const PATIENCE: Duration = Duration::from_secs(180);
@@ -45,6 +48,20 @@ impl Log {
     }
 }
 
+/// Undoes what a shell does to commands in its background: they ignore SIGINT, and so would our children until they
+/// handle it, which the tests of their first moments would take for a lost signal. A signal that has a handler here is
+/// at its default in a new program; this handler does what the default does.
+fn heed_interrupts() -> Result<()> {
+    let status = fs::read_to_string("/proc/self/status").context("this process's signals")?;
+    let ignored =
+        status.lines().find_map(|line| line.strip_prefix("SigIgn:")).context("SigIgn in /proc/self/status")?;
+    let ignored = u64::from_str_radix(ignored.trim(), 16).context("SigIgn is a mask")?;
+    if ignored & (1 << (SIGINT - 1)) != 0 {
+        signal_hook::flag::register_conditional_default(SIGINT, Arc::new(AtomicBool::new(true)))?;
+    }
+    Ok(())
+}
+
 /// A running child process. Dropping it kills it with SIGKILL, waits for it, and prints its output if the test is
 /// failing.
 pub struct Process {
@@ -59,6 +76,7 @@ impl Process {
     /// Starts `command`, keeping what it prints. Standard input is empty.
     pub fn start(mut command: Command) -> Result<Process> {
         let name = command.get_program().to_string_lossy().rsplit('/').next().unwrap_or_default().to_owned();
+        heed_interrupts()?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Instant::now();
         let mut child = command.spawn().with_context(|| format!("{name} cannot be started"))?;
@@ -188,6 +206,9 @@ pub fn run(command: Command) -> Result<Finished> {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
 
     fn shell(script: &str) -> Process {
@@ -217,6 +238,27 @@ mod tests {
         let pid = process.pid();
         drop(process);
         assert_eq!(kill(pid, None), Err(nix::errno::Errno::ESRCH));
+    }
+
+    #[test]
+    fn an_interrupt_reaches_a_child_of_a_test_in_the_background() {
+        // A shell without job control starts what is in its background with SIGINT ignored.
+        if env::var_os("DS4_TEST_IN_BACKGROUND").is_none() {
+            let this = env::current_exe().unwrap();
+            let mut shell = Command::new("sh");
+            shell.args([
+                "-c",
+                "\"$0\" --exact process::tests::an_interrupt_reaches_a_child_of_a_test_in_the_background & wait $!",
+            ]);
+            shell.arg(this).env("DS4_TEST_IN_BACKGROUND", "1");
+            let end = Process::start(shell).unwrap().finish().unwrap();
+            assert_eq!(end.code(), Some(0), "{}", end.output);
+            return;
+        }
+        let child = shell("echo up; exec sleep 1000");
+        child.wait_for_line("up").unwrap();
+        child.signal(Signal::SIGINT).unwrap();
+        assert_eq!(child.finish().unwrap().status.signal(), Some(SIGINT));
     }
 
     #[test]
