@@ -12,9 +12,13 @@ use ds4_kernels::kv_rows::ROTARY;
 use ds4_kernels::rope::Stretch;
 use ds4_model::FamilyError;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// Channels of an index row.
 pub(super) const INDEX_WIDTH: usize = 128;
+
+/// Head widths that can be: the rotated channels and at least one group of plain ones.
+const HEAD_WIDTHS: RangeInclusive<usize> = ROTARY + 64..=4096;
 
 /// Which shape a file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +113,7 @@ impl Shape {
             vocabulary: keys.size("vocab_size", 1..=1 << 24)?,
             trained_context: keys.size_or("context_length", 1_048_576, 1..=1 << 30)? as u32,
             heads: keys.size("attention.head_count", 1..=4096)?,
-            head_width: keys.size("attention.key_length", ROTARY + 64..=4096)?,
+            head_width: keys.size("attention.key_length", HEAD_WIDTHS)?,
             query_rank: keys.size("attention.q_lora_rank", 1..=1 << 20)?,
             output_groups: keys.size("attention.output_group_count", 1..=4096)?,
             output_rank: keys.size("attention.output_lora_rank", 1..=1 << 20)?,
@@ -203,7 +207,7 @@ fn check_fixed(keys: &Keys<'_>) -> Result<(), FamilyError> {
     ] {
         keys.size(key, value..=value)?;
     }
-    let width = keys.size("attention.key_length", 1..=4096)?;
+    let width = keys.size("attention.key_length", HEAD_WIDTHS)?;
     keys.size("attention.value_length", width..=width)?;
     for key in ["expert_group_count", "expert_group_used_count"] {
         keys.size_or(key, 0, 0..=0)?;

@@ -4,3 +4,4 @@ mod demo;
 mod kit;
 mod oracle;
 mod partitions;
+mod refusals;
