@@ -1,6 +1,6 @@
 //! The forward pass, written once for every backend.
 //!
-//! Formulas: design page deepseek-v4.md, section 2; each operation's own are in `ds4-kernels`.
+//! Each operation's formula stands with its implementation in `ds4-kernels`; this file is their order.
 
 use super::bind::{Attention, CompressorWeights, FeedForward, ModelWeights};
 use super::shape::{INDEX_WIDTH, Shape};

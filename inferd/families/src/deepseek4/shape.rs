@@ -1,7 +1,7 @@
 //! Dimensions and constants of a DeepSeek V4 model, read from metadata and checked.
 //!
-//! Two published shapes exist; any other file whose numbers fit the architecture's rules is a custom one. Keys and
-//! rules: design page deepseek-v4.md, sections 1 and 5.
+//! Two published shapes exist; any other file whose numbers fit the architecture's rules is a custom one. Keys are those
+//! of the published files; a number that the architecture fixes is checked, not read.
 
 use super::metadata::Keys;
 use ds4_gguf::Metadata;

@@ -1,7 +1,7 @@
 //! The tensors a model of this architecture has, with their dimensions: declared once, used to check a file's table
 //! before anything is loaded and to check what was imported.
 //!
-//! Names and dimensions: design page deepseek-v4.md, section 5. Dimensions are in file order, inputs first.
+//! Names and dimensions are those of the published files. Dimensions are in file order, inputs first.
 
 use super::shape::{Compression, INDEX_WIDTH, Shape};
 use ds4_kernels::experts::EXPERTS_USED;
