@@ -2,7 +2,6 @@
 //!
 //! Formula: the public reference implementation's.
 
-use super::exp::{exp, sigmoid};
 use super::multiply::multiply;
 use super::norm;
 use crate::hyper_connection::{HyperConstants, MIX_WIDTH, Mixed, STREAMS};
@@ -30,8 +29,8 @@ pub(crate) fn mix(site: &Site<'_>, norm_weight: &[f32], constants: &HyperConstan
         mixes.values_mut().par_chunks_exact_mut(MIX_WIDTH).zip(streams.values().par_chunks_exact(streams.width()));
     rows.zip(sources).with_min_len(super::min_rows(streams.width())).for_each(|((input, merge), (mix, streams))| {
         let (gates, rest) = mix.split_at_mut(STREAMS);
-        for (gate, base) in gates.iter_mut().zip(site.base) {
-            *gate = sigmoid(*gate * site.scale[0] + base) + constants.mix_epsilon;
+        for (gate, &base) in gates.iter_mut().zip(site.base) {
+            *gate = self::gate(*gate, site.scale[0], base, constants.mix_epsilon);
         }
         weighted_sum(gates, streams, input);
         norm::normalize_weighted(input, norm_weight, constants.norm_epsilon);
@@ -70,7 +69,7 @@ pub(crate) fn collapse(site: &Site<'_>, norm_weight: &[f32], constants: &HyperCo
     let mut result = Rows::zeros(streams.len(), width);
     for (index, (gates, streams)) in gates.iter().zip(streams.iter()).enumerate() {
         let gates: [f32; STREAMS] =
-            std::array::from_fn(|i| sigmoid(gates[i] * site.scale[0] + site.base[i]) + constants.mix_epsilon);
+            std::array::from_fn(|i| gate(gates[i], site.scale[0], site.base[i], constants.mix_epsilon));
         let row = result.row_mut(index);
         weighted_sum(&gates, streams, row);
         norm::normalize_weighted(row, norm_weight, constants.norm_epsilon);
@@ -94,38 +93,57 @@ fn weighted_sum(weights: &[f32], streams: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Output gates and the doubly stochastic stream matrix from their logits, in place.
+/// Output gates and the doubly stochastic stream matrix from their logits, in place. In `f64`: it is twenty-four numbers,
+/// and forty divisions in a row would give all channels the same avoidable error.
 fn finish_merge(site: &Site<'_>, constants: &HyperConstants, merge: &mut [f32]) {
     let (post, matrix) = merge.split_at_mut(STREAMS);
     let (post_base, matrix_base) = site.base[STREAMS..].split_at(STREAMS);
-    for (post, base) in post.iter_mut().zip(post_base) {
-        *post = 2.0 * sigmoid(*post * site.scale[1] + base);
+    for (post, &base) in post.iter_mut().zip(post_base) {
+        *post = (2.0 * sigmoid(scaled(*post, site.scale[1], base))) as f32;
     }
-    for (value, base) in matrix.iter_mut().zip(matrix_base) {
-        *value = *value * site.scale[2] + base;
-    }
-    let matrix = matrix.as_chunks_mut::<STREAMS>().0;
+    let logits = matrix.iter().zip(matrix_base).map(|(&value, &base)| scaled(value, site.scale[2], base));
+    let mut rows = [[0.0f64; STREAMS]; STREAMS];
+    rows.as_flattened_mut().iter_mut().zip(logits).for_each(|(value, logit)| *value = logit);
+    balance(&mut rows, f64::from(constants.mix_epsilon), constants.iterations);
+    matrix.iter_mut().zip(rows.as_flattened()).for_each(|(out, &value)| *out = value as f32);
+}
+
+/// Row-wise softmax, then alternating column and row passes, the last one over columns.
+fn balance(matrix: &mut [[f64; STREAMS]; STREAMS], epsilon: f64, iterations: usize) {
     for row in matrix.iter_mut() {
-        let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        *row = row.map(|value| exp(value - top));
-        let sum: f32 = row.iter().sum();
-        *row = row.map(|value| value / sum + constants.mix_epsilon);
+        let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        *row = row.map(|value| (value - top).exp());
+        let sum: f64 = row.iter().sum();
+        *row = row.map(|value| value / sum + epsilon);
     }
-    divide_columns(matrix, constants.mix_epsilon);
-    for _ in 1..constants.iterations {
+    divide_columns(matrix, epsilon);
+    for _ in 1..iterations {
         for row in matrix.iter_mut() {
-            let sum = row.iter().sum::<f32>() + constants.mix_epsilon;
+            let sum = row.iter().sum::<f64>() + epsilon;
             *row = row.map(|value| value / sum);
         }
-        divide_columns(matrix, constants.mix_epsilon);
+        divide_columns(matrix, epsilon);
     }
 }
 
-fn divide_columns(matrix: &mut [[f32; STREAMS]], epsilon: f32) {
-    let sums: [f32; STREAMS] = std::array::from_fn(|k| matrix.iter().map(|row| row[k]).sum::<f32>() + epsilon);
+fn divide_columns(matrix: &mut [[f64; STREAMS]; STREAMS], epsilon: f64) {
+    let sums: [f64; STREAMS] = std::array::from_fn(|k| matrix.iter().map(|row| row[k]).sum::<f64>() + epsilon);
     for row in matrix {
         for (value, sum) in row.iter_mut().zip(sums) {
             *value /= sum;
         }
     }
+}
+
+/// How much of a stream goes into a block.
+fn gate(logit: f32, scale: f32, base: f32, epsilon: f32) -> f32 {
+    (sigmoid(scaled(logit, scale, base)) + f64::from(epsilon)) as f32
+}
+
+fn scaled(logit: f32, scale: f32, base: f32) -> f64 {
+    f64::from(logit) * f64::from(scale) + f64::from(base)
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
 }
