@@ -39,6 +39,13 @@ pub struct BlockPlace {
     pub array: RowArray,
 }
 
+impl BlockPlace {
+    /// Tokens that one row stands for.
+    pub fn ratio(&self) -> usize {
+        BLOCK_TOKENS / self.array.rows
+    }
+}
+
 /// A compressor's unfinished row in the recurrent part: running softmax sums, see
 /// [`pool_floats`] for their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

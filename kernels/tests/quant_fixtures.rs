@@ -1,4 +1,4 @@
-//! Block formats against exact values from an independent implementation (`tests/fixtures/oracle/README`).
+//! Block formats against exact values from an independent implementation (`tests/fixtures/README.md`).
 
 use ds4_kernels::reference::blocks::expand;
 use ds4_units::TensorType;

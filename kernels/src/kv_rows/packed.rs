@@ -7,8 +7,7 @@
 //! code of the rounded value is what is stored.
 
 use super::{
-    KvFormat, ROTARY, RowArray, SECTION_ALIGN, fp4, fp8, from_e8m0, hadamard, padded, peak, power_of_two,
-    scale_exponent, to_e8m0,
+    KvFormat, ROTARY, RowArray, fp4, fp8, from_e8m0, hadamard, padded, peak, power_of_two, scale_exponent, to_e8m0,
 };
 use half::f16;
 use std::ops::Range;
@@ -178,8 +177,6 @@ fn fp4_stored_code(value: f32, exponent: i32) -> u8 {
     let rounded = f16::from_f32(fp4::decode(code) * power_of_two(exponent)).to_f32();
     fp4::encode(rounded * power_of_two(-exponent))
 }
-
-const _: () = assert!(SECTION_ALIGN.is_power_of_two());
 
 #[cfg(test)]
 mod tests {

@@ -67,9 +67,8 @@ fn pool_group<'a>(
 ) -> Vec<Lanes> {
     let at = group * LANES;
     let bias_width = compressor.position_bias.len() / compressor.ratio;
-    let (current_half, sets) = if compressor.overlapped { (compressor.channels, 2) } else { (0, 1) };
+    let current_half = if compressor.overlapped { compressor.channels } else { 0 };
     let sets_of_lanes = state.as_chunks_mut::<LANES>().0;
-    debug_assert_eq!(sets_of_lanes.len(), 3 * sets);
     let mut rows = Vec::new();
     for (position, (value, gate)) in (start..).zip(tokens) {
         let phase = position % compressor.ratio;
@@ -127,11 +126,11 @@ impl Pool<'_> {
     fn add(self, value: &Lanes, gate: &Lanes, bias: &Lanes) {
         for lane in 0..LANES {
             let gate = gate[lane] + bias[lane];
-            let top = self.top[lane].max(gate);
-            // One of the two exponents is zero.
-            let shrink = exp(self.top[lane] - top);
-            let weight = exp(gate - top);
-            self.top[lane] = top;
+            let higher = gate > self.top[lane];
+            // The larger of the two has weight one, so one exponential serves both.
+            let smaller = exp(-(self.top[lane] - gate).abs());
+            let (shrink, weight) = if higher { (smaller, 1.0) } else { (1.0, smaller) };
+            self.top[lane] = if higher { gate } else { self.top[lane] };
             self.weight[lane] = self.weight[lane] * shrink + weight;
             self.sum[lane] = self.sum[lane] * shrink + value[lane] * weight;
         }

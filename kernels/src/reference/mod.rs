@@ -18,7 +18,7 @@ mod router;
 pub use bank::{HostBank, HostCheckpoint};
 
 use crate::backend::{Backend, HyperSite, Mlp, Routing};
-use crate::bank::{BLOCK_TOKENS, BankSizes, BlockPlace, WindowPlace};
+use crate::bank::{BankSizes, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
 use crate::hyper_connection::{HyperConstants, Mixed, STREAMS};
@@ -170,7 +170,7 @@ impl<F: KvFormat> Backend for Cpu<F> {
         queries: &Rows,
         weights: &Rows,
     ) -> Selection {
-        let indexer = indexer::Indexer { rows: place, ratio: BLOCK_TOKENS / place.array.rows, top };
+        let indexer = indexer::Indexer { rows: place, ratio: place.ratio(), top };
         indexer::select::<F>(step, &indexer, queries, weights)
     }
 
@@ -183,11 +183,8 @@ impl<F: KvFormat> Backend for Cpu<F> {
         new_rows: &Rows,
         sinks: &Vec<f32>,
     ) -> Rows {
-        let compressed = compressed.map(|(rows, selection)| attention::Compressed {
-            rows,
-            ratio: BLOCK_TOKENS / rows.array.rows,
-            selection,
-        });
+        let compressed =
+            compressed.map(|(rows, selection)| attention::Compressed { rows, ratio: rows.ratio(), selection });
         attention::attend::<F>(step, window, compressed.as_ref(), queries, new_rows, sinks)
     }
 
