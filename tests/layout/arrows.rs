@@ -14,6 +14,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("ds4-manifest", &["units"]),
     ("ds4-wire", &["units"]),
     ("ds4-gpu", &["units"]),
+    ("ds4-nvcc", &[]),
     ("ds4-resident", &["units", "gguf", "manifest", "gpu"]),
     ("ds4-kernels", &["units", "gpu"]),
     ("ds4-weightd", &["units", "host", "gguf", "manifest", "wire", "gpu", "resident"]),
