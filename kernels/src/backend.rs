@@ -8,7 +8,7 @@ use crate::hyper_connection::{HyperConstants, Mixed};
 use crate::kv_rows::KvFormat;
 use crate::rope::Rope;
 use crate::step::Step;
-use crate::{Matrix, Rows};
+use crate::{Matrix, MatrixError, Rows};
 use ds4_units::Bytes;
 
 /// A hyper-connection site's weights.
@@ -75,8 +75,8 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// small operation need not wake another thread.
     fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R;
 
-    /// Takes a matrix as the file stores it.
-    fn matrix(&self, stored: Matrix) -> Self::Matrix;
+    /// Takes a matrix where it is; refuses one in a layout or a memory that it cannot compute with.
+    fn matrix(&self, stored: Matrix) -> Result<Self::Matrix, MatrixError>;
     /// Takes a vector.
     fn vector(&self, values: Vec<f32>) -> Self::Vector;
     /// Takes a table of fixed experts.

@@ -16,5 +16,5 @@ mod rows;
 pub mod step;
 
 pub use backend::Backend;
-pub use matrix::{Matrix, MatrixError, WeightStorage};
+pub use matrix::{Matrix, MatrixError};
 pub use rows::Rows;

@@ -1,13 +1,10 @@
-//! Weight matrices as the file stores them.
+//! Weight matrices where they are, quantised bytes left as they are.
 
 use crate::reference::blocks;
-use ds4_units::TensorType;
+use ds4_gpu::Memory;
+use ds4_units::{Layout, TensorType};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
-
-/// Memory that holds weight bytes and keeps them valid.
-pub type WeightStorage = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Why bytes cannot be used as a matrix.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -15,6 +12,10 @@ pub type WeightStorage = Arc<dyn AsRef<[u8]> + Send + Sync>;
 pub enum MatrixError {
     #[error("type {found} is not computed with; supported are {}", supported_names())]
     UnsupportedType { found: TensorType },
+    #[error("this backend does not compute with layout {layout} of {kind}")]
+    UnsupportedLayout { kind: TensorType, layout: Layout },
+    #[error("it lies in {memory} memory, where this backend cannot compute")]
+    Elsewhere { memory: &'static str },
     #[error("{columns} columns do not fill whole {kind} blocks of {}", .kind.block_len())]
     PartialBlocks { columns: usize, kind: TensorType },
     #[error("{stack} x {rows} x {columns} elements of {kind} do not take {bytes} bytes")]
@@ -29,38 +30,56 @@ fn supported_names() -> String {
 #[derive(Clone)]
 pub struct Matrix {
     kind: TensorType,
+    layout: Layout,
     stack: usize,
     rows: usize,
     columns: usize,
-    storage: WeightStorage,
+    memory: Memory,
     place: Range<usize>,
 }
 
 impl Matrix {
-    /// A stack over `place` of `storage`.
+    /// A stack over `place` of `memory`.
     pub fn new(
         kind: TensorType,
+        layout: Layout,
         [stack, rows, columns]: [usize; 3],
-        storage: WeightStorage,
+        memory: Memory,
         place: Range<usize>,
     ) -> Result<Matrix, MatrixError> {
         if !blocks::SUPPORTED.contains(&kind) {
             return Err(MatrixError::UnsupportedType { found: kind });
         }
+        let Layout::Gguf = layout else { return Err(MatrixError::UnsupportedLayout { kind, layout }) };
         let Some(row_bytes) = kind.byte_len(columns as u64) else {
             return Err(MatrixError::PartialBlocks { columns, kind });
         };
         let expected = row_bytes.index().checked_mul(rows).and_then(|bytes| bytes.checked_mul(stack));
-        let bytes = (*storage).as_ref().get(place.clone()).map_or(0, <[u8]>::len);
+        let bytes = if place.end <= memory.len().index() { place.len() } else { 0 };
         if expected != Some(bytes) {
             return Err(MatrixError::WrongSize { stack, rows, columns, kind, bytes });
         }
-        Ok(Matrix { kind, stack, rows, columns, storage, place })
+        Ok(Matrix { kind, layout, stack, rows, columns, memory, place })
     }
 
     /// How the elements are stored.
     pub fn kind(&self) -> TensorType {
         self.kind
+    }
+
+    /// In which order the bytes lie.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The memory that the bytes lie in.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Where in that memory they lie.
+    pub fn place(&self) -> Range<usize> {
+        self.place.clone()
     }
 
     /// Matrices in the stack.
@@ -80,10 +99,21 @@ impl Matrix {
 
     /// Bytes of one row.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.bytes().len() / (self.stack * self.rows)
+        self.place.len() / (self.stack * self.rows)
     }
 
-    /// The stored bytes of rows `rows` of matrix `index`.
+    /// Itself, if the CPU can compute with it.
+    pub(crate) fn for_host(self) -> Result<Matrix, MatrixError> {
+        if self.layout != Layout::Gguf {
+            return Err(MatrixError::UnsupportedLayout { kind: self.kind, layout: self.layout });
+        }
+        if self.memory.host_bytes().is_none() {
+            return Err(MatrixError::Elsewhere { memory: "device" });
+        }
+        Ok(self)
+    }
+
+    /// The stored bytes of rows `rows` of matrix `index`; only of a matrix that passed [`Matrix::for_host`].
     pub(crate) fn rows_bytes(&self, index: usize, rows: Range<usize>) -> &[u8] {
         let row_bytes = self.row_bytes();
         let first = index * self.rows;
@@ -91,7 +121,8 @@ impl Matrix {
     }
 
     fn bytes(&self) -> &[u8] {
-        &(*self.storage).as_ref()[self.place.clone()]
+        let all = self.memory.host_bytes().expect("for_host looked");
+        &all[self.place.clone()]
     }
 }
 

@@ -1,16 +1,16 @@
 //! Attaching to an owner.
 
+use crate::Weights;
 use crate::error::{ImportError, ImportFailure, total};
 use crate::identity::{check_own_file, check_sample, stated_identity};
 use crate::lease::{Lease, OnChange, OwnerState};
 use crate::mapped::{Placed, weights};
 use crate::receive::{Ask, Received, confirm, phase_behind, receive};
-use crate::{Storage, Weights};
 use ds4_gguf::Model as GgufModel;
-use ds4_gpu::ReadMapping;
+use ds4_gpu::{Memory, ReadMapping};
 use ds4_manifest::{ManifestError, Model, Trust, TrustError, WeightsManifest};
 use ds4_resident::{ContentRoot, Progress};
-use ds4_units::Bytes;
+use ds4_units::{Bytes, Layout};
 use ds4_wire::WireError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -165,15 +165,14 @@ fn finish(
     let lease = Lease::watch(connection, instance, manifest.generation, manifest.owner.pid, initial, on_change)
         .map_err(|source| ImportError::Wire(WireError::Io { action: "watch the owner", source }))?;
     let lease = Arc::new(lease);
-    let ranges: Vec<Storage> = mappings
-        .into_iter()
-        .map(|mapping| Arc::new(LeasedRange { mapping, _lease: lease.clone() }) as Storage)
-        .collect();
+    let ranges: Vec<Memory> =
+        mappings.into_iter().map(|mapping| Memory::host(LeasedRange { mapping, _lease: lease.clone() })).collect();
     let report = ImportReport { ranges: ranges.len(), bytes, elapsed: started.elapsed() };
     let placed = model.tensors.iter().map(|tensor| Placed {
         name: &tensor.name,
         kind: tensor.kind,
         dims: &tensor.dims,
+        layout: Layout::Gguf,
         place: tensor.place,
     });
     let weights = weights(&ranges, placed).map_err(|tensor| ImportError::Unresolved { tensor })?;

@@ -20,5 +20,5 @@ pub use ds4_resident::{ContentRoot, Progress};
 pub use error::{ImportError, ImportFailure};
 pub use lease::{Lease, OwnerState};
 pub use self_load::{SelfLoadError, SelfLoadOptions, SelfLoaded, self_load};
-pub use tensor::{Storage, Tensor};
+pub use tensor::Tensor;
 pub use weights::Weights;

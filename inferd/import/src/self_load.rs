@@ -1,15 +1,14 @@
 //! Loading in this process, for a worker without an owner.
 
+use crate::Weights;
 use crate::mapped::{Placed, weights};
-use crate::{Storage, Weights};
 use ds4_gguf::Model;
-use ds4_gpu::RangeError;
+use ds4_gpu::{Memory, RangeError};
 use ds4_resident::{
     ContentRoot, HOST_TRIP_FLOOR, LoadError, LoadOptions, LoadReport, MemoryError, PlanError, PlanOptions,
     PreflightRefused, Progress, Reading, Role, SystemMemory, TensorTable, load, plan, preflight, staging_bytes,
 };
-use ds4_units::Bytes;
-use std::sync::Arc;
+use ds4_units::{Bytes, Layout};
 use std::sync::atomic::AtomicBool;
 use thiserror::Error;
 
@@ -70,12 +69,13 @@ pub fn self_load(model: &Model, options: &SelfLoadOptions<'_>) -> Result<SelfLoa
     let load_options = LoadOptions { name: "ds4-self".to_owned(), trip_floor: HOST_TRIP_FLOOR };
     let mut resident = load(&plan, &[(Role::Base, model)], &load_options, &memory, &reading)?;
     let identity = resident.identities.swap_remove(0).1.root;
-    let ranges = resident.ranges.into_iter().map(|range| Ok(Arc::new(range.map()?) as Storage));
+    let ranges = resident.ranges.into_iter().map(|range| Ok(Memory::host(range.map()?)));
     let ranges = ranges.collect::<Result<Vec<_>, RangeError>>()?;
     let tensors = plan.models.iter().flat_map(|model| &model.tensors).map(|tensor| Placed {
         name: &tensor.name,
         kind: tensor.kind,
         dims: &tensor.dims,
+        layout: Layout::Gguf,
         place: tensor.residency.place(),
     });
     let weights = weights(&ranges, tensors).map_err(|tensor| SelfLoadError::Unresolved { tensor })?;

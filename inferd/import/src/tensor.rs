@@ -1,13 +1,10 @@
-//! A weight tensor as the worker sees it: a name, a storage type, dimensions and read-only bytes.
+//! One tensor: what it is, and where its bytes are.
 
-use ds4_units::TensorType;
+use ds4_gpu::{Memory, MemoryError};
+use ds4_units::{Layout, TensorType};
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
-
-/// Memory that holds tensor bytes and stays valid while anyone holds it: a read-only mapping of a resident range, or
-/// plain memory in a test.
-pub type Storage = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// One tensor. Cloning is cheap: the bytes are shared.
 #[derive(Clone)]
@@ -15,24 +12,29 @@ pub struct Tensor {
     name: String,
     kind: TensorType,
     dims: Vec<u64>,
-    storage: Storage,
+    layout: Layout,
+    memory: Memory,
     place: Range<usize>,
 }
 
 impl Tensor {
-    /// A tensor over `place` of `storage`; `None` when the place is outside the storage or is not exactly the size
-    /// that `kind` and `dims` (GGUF order, the contiguous dimension first) give.
+    /// A tensor over `place` of `memory`; `None` when the place is outside the memory or is not exactly the size that
+    /// `kind`, `dims` (GGUF order, the contiguous dimension first) and `layout` give.
     pub fn new(
         name: String,
         kind: TensorType,
         dims: Vec<u64>,
-        storage: Storage,
+        layout: Layout,
+        memory: Memory,
         place: Range<usize>,
     ) -> Option<Tensor> {
         let elements = dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))?;
-        let expected = kind.byte_len(elements)?.index();
-        let actual = (*storage).as_ref().get(place.clone())?.len();
-        (expected == actual).then_some(Tensor { name, kind, dims, storage, place })
+        let expected = match layout {
+            Layout::Gguf => kind.byte_len(elements)?.index(),
+            Layout::Split => return None,
+        };
+        let fits = place.start <= place.end && place.end <= memory.len().index();
+        (fits && expected == place.len()).then_some(Tensor { name, kind, dims, layout, memory, place })
     }
 
     /// The tensor's name in the GGUF.
@@ -50,14 +52,20 @@ impl Tensor {
         &self.dims
     }
 
-    /// The memory the bytes lie in, and where.
-    pub fn storage(&self) -> (Storage, Range<usize>) {
-        (self.storage.clone(), self.place.clone())
+    /// In which order the bytes lie.
+    pub fn layout(&self) -> Layout {
+        self.layout
     }
 
-    /// The stored bytes. Resident tensors start at a multiple of 256 bytes, so they may be viewed as wider words.
-    pub fn bytes(&self) -> &[u8] {
-        &(*self.storage).as_ref()[self.place.clone()]
+    /// The memory the bytes lie in, and where.
+    pub fn memory(&self) -> (Memory, Range<usize>) {
+        (self.memory.clone(), self.place.clone())
+    }
+
+    /// The bytes for the host, in the tensor's layout; of a tensor on a device it is a copy, so this is for small ones.
+    /// Resident tensors start at a multiple of 256 bytes, so they may be viewed as wider words.
+    pub fn bytes(&self) -> Result<Cow<'_, [u8]>, MemoryError> {
+        self.memory.read(self.place.clone())
     }
 }
 

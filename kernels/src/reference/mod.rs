@@ -25,7 +25,7 @@ use crate::hyper_connection::{HyperConstants, Mixed, STREAMS};
 use crate::kv_rows::KvFormat;
 use crate::rope::{Rope, Rotation};
 use crate::step::Step;
-use crate::{Matrix, Rows};
+use crate::{Matrix, MatrixError, Rows};
 use ds4_units::Bytes;
 use rayon::prelude::*;
 use std::marker::PhantomData;
@@ -59,8 +59,8 @@ impl<F: KvFormat> Backend for Cpu<F> {
         rayon::join(step, || ()).0
     }
 
-    fn matrix(&self, stored: Matrix) -> Matrix {
-        stored
+    fn matrix(&self, stored: Matrix) -> Result<Matrix, MatrixError> {
+        stored.for_host()
     }
 
     fn vector(&self, values: Vec<f32>) -> Vec<f32> {

@@ -136,14 +136,15 @@ fn transpose(panels: &[(usize, Vec<f32>)], inputs: usize, outputs: usize) -> Row
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ds4_units::TensorType;
-    use std::sync::Arc;
+    use ds4_gpu::Memory;
+    use ds4_units::{Layout, TensorType};
 
     fn matrix(rows: usize, columns: usize) -> (Matrix, Vec<f32>) {
         let values: Vec<f32> = (0..rows * columns).map(|i| ((i * 7919) % 613) as f32 / 306.0 - 1.0).collect();
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let len = bytes.len();
-        (Matrix::new(TensorType::F32, [1, rows, columns], Arc::new(bytes), 0..len).unwrap(), values)
+        let memory = Memory::host(bytes);
+        (Matrix::new(TensorType::F32, Layout::Gguf, [1, rows, columns], memory, 0..len).unwrap(), values)
     }
 
     #[test]

@@ -16,8 +16,10 @@
 
 mod error;
 mod mapping;
+mod memory;
 mod range;
 
 pub use error::RangeError;
 pub use mapping::ReadMapping;
+pub use memory::{DeviceMemory, DevicePtr, Memory, MemoryError};
 pub use range::{HostRange, SealedRange};

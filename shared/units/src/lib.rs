@@ -1,9 +1,11 @@
-//! Units and newtypes that every ds4 crate shares: sizes, positions, ids and the tensor storage types.
+//! Units and newtypes that every ds4 crate shares: sizes, positions, ids, tensor storage types and their layouts.
 //!
 //! Nothing here allocates, reads a file or knows a daemon; there is no logic beyond arithmetic.
 
+mod layout;
 mod number;
 mod tensor_type;
 
+pub use layout::Layout;
 pub use number::{BankId, Bytes, FileOffset, LayerIndex, TokenId, TokenPos, Tokens};
 pub use tensor_type::TensorType;

@@ -11,6 +11,7 @@ use ds4_kernels::reference::blocks;
 use ds4_kernels::rope::Rope;
 use ds4_kernels::{Matrix, bank::WindowPlace};
 use ds4_model::FamilyError;
+use std::borrow::Cow;
 
 /// A model's weights on a backend.
 pub(super) struct ModelWeights<B: Backend> {
@@ -205,22 +206,22 @@ impl<B: Backend> Binder<'_, B> {
     fn matrix(&self, name: &str) -> Result<B::Matrix, FamilyError> {
         let tensor = self.tensor(&format!("{name}.weight"))?;
         let dim = |index: usize| tensor.dims().get(index).map_or(1, |&dim| dim as usize);
-        let (storage, place) = tensor.storage();
-        let matrix = Matrix::new(tensor.kind(), [dim(2), dim(1), dim(0)], storage, place)
-            .map_err(|error| FamilyError::Tensor { tensor: tensor.name().to_owned(), problem: error.to_string() })?;
-        Ok(self.backend.matrix(matrix))
+        let (memory, place) = tensor.memory();
+        Matrix::new(tensor.kind(), tensor.layout(), [dim(2), dim(1), dim(0)], memory, place)
+            .and_then(|matrix| self.backend.matrix(matrix))
+            .map_err(|error| FamilyError::Tensor { tensor: tensor.name().to_owned(), problem: error.to_string() })
     }
 
     fn vector(&self, name: &str) -> Result<B::Vector, FamilyError> {
         let tensor = self.tensor(name)?;
         let mut values = vec![0.0; tensor.dims().iter().product::<u64>() as usize];
-        blocks::expand(tensor.kind(), tensor.bytes(), &mut values);
+        blocks::expand(tensor.kind(), &bytes(tensor)?, &mut values);
         Ok(self.backend.vector(values))
     }
 
     fn expert_table(&self, name: &str) -> Result<B::ExpertTable, FamilyError> {
         let tensor = self.tensor(name)?;
-        let ids: Vec<u32> = tensor.bytes().as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+        let ids: Vec<u32> = bytes(tensor)?.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
         if let Some(id) = ids.iter().find(|&&id| id as usize >= self.shape.experts) {
             let problem = format!("names expert {}; there are {}", id.cast_signed(), self.shape.experts);
             return Err(FamilyError::Tensor { tensor: tensor.name().to_owned(), problem });
@@ -237,4 +238,9 @@ impl<B: Backend> Binder<'_, B> {
     fn full(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
+}
+
+/// The bytes of a small tensor, which the host reads.
+fn bytes(tensor: &Tensor) -> Result<Cow<'_, [u8]>, FamilyError> {
+    tensor.bytes().map_err(|error| FamilyError::Tensor { tensor: tensor.name().to_owned(), problem: error.to_string() })
 }

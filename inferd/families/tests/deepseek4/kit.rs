@@ -1,12 +1,12 @@
 //! Models and reference arrays from fixtures.
 
 use ds4_families::deepseek4;
+use ds4_gpu::Memory;
 use ds4_import::{Tensor, Weights};
 use ds4_model::{BindOptions, KvRounding, LogitsWanted, Model, Segment, StepBatch, StepLogits};
-use ds4_units::{BankId, TokenId, TokenPos, Tokens};
+use ds4_units::{BankId, Layout, TokenId, TokenPos, Tokens};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {
@@ -79,7 +79,8 @@ pub(crate) fn read_weights(file: &ds4_gguf::Model) -> Weights {
     let tensors = file.tensors().iter().map(|info| {
         let bytes = file.read_tensor(info).expect("fixture reads");
         let len = bytes.len();
-        Tensor::new(info.name.clone(), info.kind, info.dims.clone(), Arc::new(bytes), 0..len).expect("sizes match")
+        let (name, dims, memory) = (info.name.clone(), info.dims.clone(), Memory::host(bytes));
+        Tensor::new(name, info.kind, dims, Layout::Gguf, memory, 0..len).expect("sizes match")
     });
     Weights::from_tensors(tensors.collect::<Vec<_>>()).expect("names are unique")
 }

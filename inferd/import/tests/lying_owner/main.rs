@@ -38,7 +38,7 @@ fn mapped() -> usize {
 fn an_honest_owner_is_attached_to() {
     let attached = attach_to(|_| None).unwrap();
     assert_eq!(attached.report.ranges, RANGES);
-    assert_eq!(attached.weights.tensor("t1").unwrap().bytes(), [1; 64]);
+    assert_eq!(attached.weights.tensor("t1").unwrap().bytes().unwrap()[..], [1; 64]);
 }
 
 #[test]
