@@ -15,6 +15,7 @@
 //! The one backend is host memory (memfd). Memory of a CUDA device takes the same steps under the same names.
 
 mod error;
+pub mod layout;
 mod mapping;
 mod memory;
 mod range;
