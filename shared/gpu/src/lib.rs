@@ -12,8 +12,11 @@
 //! The memory lives as long as anyone has a descriptor or a mapping of it, in whatever process, so a reader survives
 //! the owner's death.
 //!
-//! The one backend is host memory (memfd). Memory of a CUDA device takes the same steps under the same names.
+//! These are the steps of host memory (memfd). With feature `cuda` there is memory of CUDA devices too, in module
+//! `cuda` with everything else of such a device. [`Memory`] is either kind, for those who only pass it on.
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod error;
 pub mod layout;
 mod mapping;

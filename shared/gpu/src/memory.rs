@@ -20,6 +20,11 @@ impl DevicePtr {
     }
 }
 
+// SAFETY: one `u64` and nothing else, by `repr(transparent)`: no padding, every bit pattern is an address.
+#[cfg(feature = "cuda")]
+#[allow(unsafe_code)]
+unsafe impl bytemuck::NoUninit for DevicePtr {}
+
 /// Memory of a CUDA device that stays valid while the value lives.
 pub trait DeviceMemory: Send + Sync {
     /// Where it starts.
