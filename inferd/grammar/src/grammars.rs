@@ -1,0 +1,110 @@
+//! From a schema to its first mask.
+
+use crate::keywords;
+use crate::mask::{GrammarMask, MaskPool};
+use crate::vocabulary::Vocabulary;
+use crate::{MaskError, SchemaError};
+use ds4_model::Tokenizer;
+use ds4_units::TokenId;
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::toktrie::{InferenceCapabilities, TokEnv};
+use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// White space between two parts of an answer is at most this long: room for any indentation, and an end to a model
+/// that would print nothing else.
+const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,64}";
+
+/// Texts inside JSON strings that most tokens fall under. Their part of a mask is computed once per vocabulary.
+const SLICES: [&str; 4] =
+    [r"[\x20\x0A\x0D\x09]+", r#"[^"\\\x00-\x1F\x7F]{1,10}"#, r#"[^"\\\x00-\x1F\x7F]{1,30}"#, r#"[^"\\\x00-\x1F\x7F]+"#];
+
+/// What one schema may cost, so that no request can hold up others. `max_lexer_states` bounds memory (about 2 KB a
+/// state), the fuels bound time (at most some 15 ms a mask, 20 ms at the start).
+fn limits() -> ParserLimits {
+    ParserLimits {
+        initial_lexer_fuel: 1_000_000,
+        step_lexer_fuel: 200_000,
+        step_max_items: 50_000,
+        max_lexer_states: 20_000,
+        max_grammar_size: 200_000,
+        verbose_errors: false,
+        ..ParserLimits::default()
+    }
+}
+
+/// A model's vocabulary, ready to compile schemas against. Building one takes a good part of a second of CPU time for
+/// a vocabulary of 129,280 tokens; it is shared by all requests.
+pub struct Grammars {
+    factory: ParserFactory,
+    pool: Arc<MaskPool>,
+}
+
+impl Grammars {
+    /// Prepares a vocabulary. `rows` is the length of a logits row; `stop_tokens` are what may follow a complete
+    /// answer. Blocks while it computes.
+    ///
+    /// # Errors
+    /// When the operating system gives no threads, or the vocabulary cannot be used; in words for a log.
+    pub fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[TokenId], rows: usize) -> Result<Grammars, String> {
+        let vocabulary: TokEnv = Arc::new(Vocabulary::new(tokenizer, stop_tokens, rows));
+        let slices = SLICES.map(str::to_owned);
+        let mut factory = ParserFactory::new(&vocabulary, InferenceCapabilities::default(), &slices)
+            .map_err(|error| error.to_string())?;
+        factory.quiet();
+        *factory.limits_mut() = limits();
+        let pool = MaskPool::new().map_err(|error| error.to_string())?;
+        Ok(Grammars { factory, pool: Arc::new(pool) })
+    }
+
+    /// Answers that are any JSON object.
+    ///
+    /// # Errors
+    /// As [`Grammars::json_schema`].
+    pub fn json_object(&self) -> Result<GrammarMask, SchemaError> {
+        self.compile(json!({"type": "object"}))
+    }
+
+    /// Answers that follow `schema`. Blocks while it compiles.
+    ///
+    /// # Errors
+    /// When the schema holds what cannot be enforced, named by its path; when nothing can satisfy it; when it is too
+    /// large.
+    pub fn json_schema(&self, schema: &Value) -> Result<GrammarMask, SchemaError> {
+        keywords::check(schema)?;
+        if *schema == false {
+            return Err(SchemaError::Unusable { reason: "the schema is false".into() });
+        }
+        self.compile(if *schema == true { json!({}) } else { schema.clone() })
+    }
+
+    fn compile(&self, mut schema: Value) -> Result<GrammarMask, SchemaError> {
+        let options = JsonCompileOptions {
+            whitespace_pattern: Some(WHITE_SPACE.into()),
+            json_allow_general_unicode_escapes: true,
+            ..JsonCompileOptions::default()
+        };
+        // The engine reads its options from the schema's root: ours replace what a client may have put there.
+        options.apply_to(&mut schema);
+        let parser = self.factory.create_parser(TopLevelGrammar::from_json_schema(schema));
+        let matcher = Matcher::new(Ok(parser.map_err(|error| unusable(error.to_string()))?));
+        GrammarMask::start(matcher, self.pool.clone()).map_err(|error| match error {
+            MaskError::TooComplex { reason } => unusable(reason),
+            MaskError::TokenNotAllowed { .. } => unusable(error.to_string()),
+        })
+    }
+}
+
+/// The engine's refusals in our words, where a client can do something about them.
+fn unusable(reason: String) -> SchemaError {
+    if reason.starts_with("oneOf") {
+        return SchemaError::OverlappingOneOf;
+    }
+    SchemaError::Unusable { reason: first_line(&reason) }
+}
+
+/// The first line of a message of the engine, without what is only for its own authors.
+pub(crate) fn first_line(message: &str) -> String {
+    message.lines().next().unwrap_or_default().chars().take(200).collect()
+}

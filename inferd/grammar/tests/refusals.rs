@@ -1,0 +1,85 @@
+//! Schemas that cannot be enforced, each refused by name; what a schema may cost.
+
+mod support;
+
+use ds4_grammar::{Grammars, MaskError, SchemaError};
+use serde_json::{Value, json};
+use std::sync::OnceLock;
+
+fn grammars() -> &'static Grammars {
+    static SHARED: OnceLock<Grammars> = OnceLock::new();
+    SHARED.get_or_init(|| support::full_size().grammars())
+}
+
+fn refused(schema: &Value) -> SchemaError {
+    grammars().json_schema(schema).err().unwrap_or_else(|| panic!("accepted: {:.200}", schema.to_string()))
+}
+
+#[test]
+fn keywords_that_would_be_ignored_are_refused_with_their_path() {
+    for (schema, path) in [
+        (json!({"not": {"type": "string"}}), "not"),
+        (json!({"type": "object", "properties": {"a": {"if": {}, "then": {}}}}), "properties.a.if"),
+        (json!({"type": "array", "items": {"type": "array", "uniqueItems": true}}), "items.uniqueItems"),
+        (json!({"$defs": {"x": {"contains": {}}}, "$ref": "#/$defs/x"}), "$defs.x.contains"),
+        (json!({"anyOf": [{"type": "null"}, {"dependentRequired": {}}]}), "anyOf.dependentRequired"),
+        (json!({"additionalProperties": {"propertyNames": {}}}), "additionalProperties.propertyNames"),
+    ] {
+        assert_eq!(refused(&schema), SchemaError::UnsupportedKeyword { path: path.into() });
+    }
+}
+
+#[test]
+fn unknown_formats_are_refused_where_they_restrict_strings() {
+    let error = refused(&json!({"properties": {"p": {"type": "string", "format": "iri"}}}));
+    assert_eq!(error, SchemaError::UnsupportedFormat { path: "properties.p.format".into(), found: "iri".into() });
+    for schema in [
+        json!({"type": "integer", "format": "int64"}),
+        json!({"type": "object", "properties": {"format": {"type": "string"}, "not": {"type": "null"}}}),
+        json!({"type": "object", "title": "T", "description": "d", "x-order": 3, "default": {}, "examples": []}),
+    ] {
+        assert_eq!(grammars().json_schema(&schema).err(), None, "{schema}");
+    }
+}
+
+#[test]
+fn schemas_that_nothing_satisfies_or_that_are_none_are_refused() {
+    for schema in [
+        json!(false),
+        json!({"type": "string", "enum": [1]}),
+        json!({"type": "integer", "minimum": 3, "maximum": 2}),
+        json!({"$ref": "#/$defs/missing"}),
+        json!({"$ref": "https://example.org/schema.json"}),
+        json!({"type": "sting"}),
+        json!({"type": "string", "pattern": "("}),
+    ] {
+        let error = refused(&schema);
+        assert!(matches!(error, SchemaError::Unusable { .. }), "{error}");
+        assert!(!error.to_string().contains('\n'));
+    }
+    assert_eq!(refused(&json!({"items": 7})), SchemaError::NotASchema { path: "items".into() });
+    assert_eq!(refused(&json!([])), SchemaError::NotASchema { path: String::new() });
+    let overlapping = json!({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 5}]});
+    assert_eq!(refused(&overlapping), SchemaError::OverlappingOneOf);
+    let disjoint = json!({"oneOf": [{"type": "integer"}, {"type": "string"}]});
+    assert!(grammars().json_schema(&disjoint).is_ok());
+}
+
+#[test]
+fn a_schema_cannot_cost_without_limit() {
+    let fields: serde_json::Map<String, Value> =
+        (0..60_000).map(|i| (format!("f{i}"), json!({"type": "string"}))).collect();
+    let large = json!({"type": "object", "properties": fields});
+    assert!(matches!(refused(&large), SchemaError::Unusable { .. }));
+
+    // This one compiles at once; following it is what would cost.
+    let repeated = json!({"type": "string", "pattern": "^(a?){2000}(a{1,900}){1,900}b$"});
+    let mut mask = grammars().json_schema(&repeated).expect("it compiles");
+    let vocabulary = support::full_size();
+    let text = vocabulary.encode(&format!("\"{}b\"", "a".repeat(3_000)));
+    let fault = text.into_iter().find_map(|token| {
+        mask.push(token);
+        mask.allowed().err()
+    });
+    assert!(matches!(fault, Some(MaskError::TooComplex { .. })), "{fault:?}");
+}
