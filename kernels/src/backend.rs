@@ -11,6 +11,26 @@ use crate::step::Step;
 use crate::{Matrix, MatrixError, Rows};
 use ds4_units::Bytes;
 
+/// Why a backend could not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum BackendError {
+    #[error("no memory for {what}: {asked} more are needed, {free} are free")]
+    OutOfMemory { what: &'static str, asked: Bytes, free: Bytes },
+    #[error(transparent)]
+    Matrix(#[from] MatrixError),
+    /// The device refused or failed. Some failures are for good: [`BackendError::is_fatal`].
+    #[error("{what}")]
+    Device { what: String, fatal: bool },
+}
+
+impl BackendError {
+    /// Whether the device is lost to this process: only a new process can go on.
+    pub fn is_fatal(&self) -> bool {
+        matches!(self, BackendError::Device { fatal: true, .. })
+    }
+}
+
 /// A hyper-connection site's weights.
 #[derive(Clone, Debug)]
 pub struct HyperSite<B: Backend> {
@@ -51,6 +71,9 @@ pub enum Routing<B: Backend> {
 ///
 /// Rows of a step are computed together, but a row's result never depends on the other rows. Operations that read or
 /// write banks take the whole step; the caller brackets them with [`Backend::begin`] and [`Backend::commit`].
+///
+/// Operations may return before a device has done them and report no error themselves: the first that fails makes the
+/// rest of the step void, and [`Backend::finish`] and [`Backend::download`] return it.
 pub trait Backend: Send + Sync + Sized + 'static {
     /// How key-value rows are stored.
     type Kv: KvFormat;
@@ -67,8 +90,8 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// Chosen compressed rows on the device.
     type Selection;
     /// One conversation's memory.
-    type Bank: Send + Clone;
-    /// A copy of a bank's recurrent part.
+    type Bank: Send;
+    /// A copy of a bank's recurrent part. Cloning shares it.
     type Checkpoint: Send + Clone;
 
     /// Runs the operations of one step where the backend wants them: the CPU's run inside its thread pool, so that a
@@ -76,26 +99,33 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R;
 
     /// Takes a matrix where it is; refuses one in a layout or a memory that it cannot compute with.
-    fn matrix(&self, stored: Matrix) -> Result<Self::Matrix, MatrixError>;
+    fn matrix(&self, stored: Matrix) -> Result<Self::Matrix, BackendError>;
     /// Takes a vector.
-    fn vector(&self, values: Vec<f32>) -> Self::Vector;
+    fn vector(&self, values: Vec<f32>) -> Result<Self::Vector, BackendError>;
     /// Takes a table of fixed experts.
-    fn expert_table(&self, table: Vec<[u32; EXPERTS_USED]>) -> Self::ExpertTable;
+    fn expert_table(&self, table: Vec<[u32; EXPERTS_USED]>) -> Result<Self::ExpertTable, BackendError>;
 
-    /// An empty bank.
+    /// An empty bank. It takes memory when its first step begins.
     fn new_bank(&self, sizes: BankSizes) -> Self::Bank;
-    /// Prepares a bank to hold `tokens` tokens after the step about to run.
-    fn begin(&self, bank: &mut Self::Bank, tokens: usize);
+    /// Prepares a bank to hold `tokens` tokens after the step about to run. When it fails the bank holds what it held.
+    fn begin(&self, bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError>;
     /// Makes the step's writes the bank's state.
     fn commit(&self, bank: &mut Self::Bank);
+    /// A second bank with the first one's committed state. Blocks may be shared until one of the two writes to them.
+    fn fork(&self, bank: &Self::Bank) -> Result<Self::Bank, BackendError>;
     /// Copies the committed recurrent part.
-    fn checkpoint(&self, bank: &Self::Bank) -> Self::Checkpoint;
+    fn checkpoint(&self, bank: &Self::Bank) -> Result<Self::Checkpoint, BackendError>;
     /// Goes back to a checkpoint taken when the bank held `tokens` tokens.
-    fn restore(&self, bank: &mut Self::Bank, checkpoint: &Self::Checkpoint, tokens: usize);
+    fn restore(&self, bank: &mut Self::Bank, checkpoint: &Self::Checkpoint, tokens: usize) -> Result<(), BackendError>;
     /// Memory a bank holds.
     fn bank_bytes(&self, bank: &Self::Bank) -> Bytes;
     /// Memory a checkpoint holds.
     fn checkpoint_bytes(&self, checkpoint: &Self::Checkpoint) -> Bytes;
+
+    /// Brings what every operation of the step needs to know to the device. Called once, before the first of them.
+    fn prepare(&self, step: &Step<'_, Self::Bank>) -> Result<(), BackendError>;
+    /// Waits for the step's operations; an error means that none of them counts.
+    fn finish(&self) -> Result<(), BackendError>;
 
     /// The four streams of every row, each the token's embedding.
     fn embed(&self, table: &Self::Matrix, step: &Step<'_, Self::Bank>) -> Self::Rows;
@@ -116,13 +146,13 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn mix(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &Self::Rows) -> Mixed<Self::Rows>;
     /// Merges a block's output into the streams.
     fn merge(&self, streams: &mut Self::Rows, merge: &Self::Rows, output: &Self::Rows);
-    /// The head's input from the streams of the rows listed.
+    /// The head's input from the streams of the step's wanted rows.
     fn collapse(
         &self,
         site: &HyperSite<Self>,
         constants: &HyperConstants,
         streams: &Self::Rows,
-        rows: &[usize],
+        step: &Step<'_, Self::Bank>,
     ) -> Self::Rows;
 
     /// Rounds new raw rows as storing does and stores them in their banks' windows.
@@ -175,6 +205,6 @@ pub trait Backend: Send + Sync + Sized + 'static {
         rows: &Self::Rows,
     ) -> Self::Rows;
 
-    /// Brings rows to the host.
-    fn download(&self, rows: Self::Rows) -> Rows;
+    /// Waits for the operations that made these rows and brings them to the host.
+    fn download(&self, rows: Self::Rows) -> Result<Rows, BackendError>;
 }

@@ -15,6 +15,6 @@ pub mod rope;
 mod rows;
 pub mod step;
 
-pub use backend::Backend;
+pub use backend::{Backend, BackendError};
 pub use matrix::{Matrix, MatrixError};
 pub use rows::Rows;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 
 /// Why bytes cannot be used as a matrix.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum MatrixError {
     #[error("type {found} is not computed with; supported are {}", supported_names())]

@@ -22,12 +22,17 @@ pub struct Step<'a, Bank> {
     pub positions: Vec<TokenPos>,
     /// The segments, covering every row once, in order.
     pub segments: Vec<StepSegment<'a, Bank>>,
+    /// The rows whose logits are wanted.
+    pub wanted: Vec<usize>,
 }
 
 impl<'a, Bank> Step<'a, Bank> {
     /// A step over these segments: start, tokens and bank of each.
-    pub fn new(segments: impl IntoIterator<Item = (TokenPos, &'a [TokenId], &'a mut Bank)>) -> Step<'a, Bank> {
-        let mut step = Step { tokens: Vec::new(), positions: Vec::new(), segments: Vec::new() };
+    pub fn new(
+        segments: impl IntoIterator<Item = (TokenPos, &'a [TokenId], &'a mut Bank)>,
+        wanted: Vec<usize>,
+    ) -> Step<'a, Bank> {
+        let mut step = Step { tokens: Vec::new(), positions: Vec::new(), segments: Vec::new(), wanted };
         for (start, tokens, bank) in segments {
             let first = step.tokens.len();
             step.tokens.extend_from_slice(tokens);

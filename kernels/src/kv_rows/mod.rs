@@ -31,6 +31,9 @@ pub struct RowArray {
 
 /// A storage format for both kinds of rows.
 pub trait KvFormat: Clone + Copy + Send + Sync + 'static {
+    /// What the format is called, also at the end of a device kernel's name.
+    const NAME: &'static str;
+
     /// Bytes of an array of attention rows.
     fn attention_bytes(array: RowArray) -> usize;
 

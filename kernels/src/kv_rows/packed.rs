@@ -66,6 +66,8 @@ fn index_sections(array: RowArray, index: usize) -> (Range<usize>, Range<usize>)
 }
 
 impl KvFormat for PackedRows {
+    const NAME: &'static str = "packed";
+
     fn attention_bytes(array: RowArray) -> usize {
         AttentionSections::of(array).len
     }

@@ -25,6 +25,8 @@ fn read(memory: &[u8], array: RowArray, index: usize, row: &mut [f32]) {
 }
 
 impl KvFormat for PlainRows {
+    const NAME: &'static str = "plain";
+
     fn attention_bytes(array: RowArray) -> usize {
         array.rows * array.width * 4
     }

@@ -32,7 +32,7 @@ pub struct HostBank {
 
 /// A copy of the recurrent part, to cut a bank back to later.
 #[derive(Clone)]
-pub struct HostCheckpoint(Memory);
+pub struct HostCheckpoint(Arc<Memory>);
 
 impl HostCheckpoint {
     pub(crate) fn bytes(&self) -> usize {
@@ -92,7 +92,7 @@ impl HostBank {
 
     /// A copy of the committed recurrent part.
     pub(crate) fn checkpoint(&self) -> HostCheckpoint {
-        HostCheckpoint(self.recurrent[self.committed].clone())
+        HostCheckpoint(Arc::new(self.recurrent[self.committed].clone()))
     }
 
     /// Goes back to a checkpoint taken at `tokens` tokens; later blocks are given back.

@@ -17,7 +17,7 @@ mod router;
 
 pub use bank::{HostBank, HostCheckpoint};
 
-use crate::backend::{Backend, HyperSite, Mlp, Routing};
+use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
 use crate::bank::{BankSizes, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
@@ -25,7 +25,7 @@ use crate::hyper_connection::{HyperConstants, Mixed, STREAMS};
 use crate::kv_rows::KvFormat;
 use crate::rope::{Rope, Rotation};
 use crate::step::Step;
-use crate::{Matrix, MatrixError, Rows};
+use crate::{Matrix, Rows};
 use ds4_units::Bytes;
 use rayon::prelude::*;
 use std::marker::PhantomData;
@@ -59,36 +59,42 @@ impl<F: KvFormat> Backend for Cpu<F> {
         rayon::join(step, || ()).0
     }
 
-    fn matrix(&self, stored: Matrix) -> Result<Matrix, MatrixError> {
-        stored.for_host()
+    fn matrix(&self, stored: Matrix) -> Result<Matrix, BackendError> {
+        Ok(stored.for_host()?)
     }
 
-    fn vector(&self, values: Vec<f32>) -> Vec<f32> {
-        values
+    fn vector(&self, values: Vec<f32>) -> Result<Vec<f32>, BackendError> {
+        Ok(values)
     }
 
-    fn expert_table(&self, table: Vec<[u32; EXPERTS_USED]>) -> Self::ExpertTable {
-        table.into()
+    fn expert_table(&self, table: Vec<[u32; EXPERTS_USED]>) -> Result<Self::ExpertTable, BackendError> {
+        Ok(table.into())
     }
 
     fn new_bank(&self, sizes: BankSizes) -> HostBank {
         HostBank::new(sizes)
     }
 
-    fn begin(&self, bank: &mut HostBank, tokens: usize) {
+    fn begin(&self, bank: &mut HostBank, tokens: usize) -> Result<(), BackendError> {
         bank.begin(tokens);
+        Ok(())
     }
 
     fn commit(&self, bank: &mut HostBank) {
         bank.commit();
     }
 
-    fn checkpoint(&self, bank: &HostBank) -> HostCheckpoint {
-        bank.checkpoint()
+    fn fork(&self, bank: &HostBank) -> Result<HostBank, BackendError> {
+        Ok(bank.clone())
     }
 
-    fn restore(&self, bank: &mut HostBank, checkpoint: &HostCheckpoint, tokens: usize) {
+    fn checkpoint(&self, bank: &HostBank) -> Result<HostCheckpoint, BackendError> {
+        Ok(bank.checkpoint())
+    }
+
+    fn restore(&self, bank: &mut HostBank, checkpoint: &HostCheckpoint, tokens: usize) -> Result<(), BackendError> {
         bank.restore(checkpoint, tokens);
+        Ok(())
     }
 
     fn bank_bytes(&self, bank: &HostBank) -> Bytes {
@@ -97,6 +103,14 @@ impl<F: KvFormat> Backend for Cpu<F> {
 
     fn checkpoint_bytes(&self, checkpoint: &HostCheckpoint) -> Bytes {
         Bytes(checkpoint.bytes() as u64)
+    }
+
+    fn prepare(&self, _step: &Step<'_, HostBank>) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), BackendError> {
+        Ok(())
     }
 
     fn embed(&self, table: &Matrix, step: &Step<'_, HostBank>) -> Rows {
@@ -144,8 +158,14 @@ impl<F: KvFormat> Backend for Cpu<F> {
         hyper_connection::merge(streams, merge, output);
     }
 
-    fn collapse(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &Rows, rows: &[usize]) -> Rows {
-        let wanted = rows.iter().flat_map(|&row| streams.row(row)).copied().collect();
+    fn collapse(
+        &self,
+        site: &HyperSite<Self>,
+        constants: &HyperConstants,
+        streams: &Rows,
+        step: &Step<'_, HostBank>,
+    ) -> Rows {
+        let wanted = step.wanted.iter().flat_map(|&row| streams.row(row)).copied().collect();
         let wanted = Rows::from_values(streams.width(), wanted);
         hyper_connection::collapse(&host_site(site), &site.norm, constants, &wanted)
     }
@@ -214,8 +234,8 @@ impl<F: KvFormat> Backend for Cpu<F> {
         experts::feed_forward(&host_mlp(routed), &host_mlp(shared), constants, routes, rows)
     }
 
-    fn download(&self, rows: Rows) -> Rows {
-        rows
+    fn download(&self, rows: Rows) -> Result<Rows, BackendError> {
+        Ok(rows)
     }
 }
 

@@ -1,6 +1,6 @@
 //! One conversation's state: memory, frontier and the checkpoints it can be cut back to.
 
-use ds4_kernels::backend::Backend;
+use ds4_kernels::backend::{Backend, BackendError};
 use ds4_kernels::bank::BankSizes;
 use ds4_units::{Bytes, Tokens};
 use std::collections::VecDeque;
@@ -27,9 +27,9 @@ impl<B: Backend> Bank<B> {
     }
 
     /// A second bank with the same state. Blocks may be shared until one of the two writes to them.
-    pub(super) fn fork(&self) -> Bank<B> {
-        let (memory, checkpoints) = (self.memory.clone(), self.checkpoints.clone());
-        Bank { memory, tokens: self.tokens, pending: 0, checkpoints }
+    pub(super) fn fork(&self, backend: &B) -> Result<Bank<B>, BackendError> {
+        let (memory, checkpoints) = (backend.fork(&self.memory)?, self.checkpoints.clone());
+        Ok(Bank { memory, tokens: self.tokens, pending: 0, checkpoints })
     }
 
     /// Tokens the bank holds.
@@ -42,9 +42,9 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Prepares to take `count` more tokens. Until [`Bank::commit`] the bank still holds what it held.
-    pub(super) fn begin(&mut self, backend: &B, count: usize) {
+    pub(super) fn begin(&mut self, backend: &B, count: usize) -> Result<(), BackendError> {
         self.pending = u32::try_from(count).expect("a segment fits the context");
-        backend.begin(&mut self.memory, self.tokens.index() + count);
+        backend.begin(&mut self.memory, self.tokens.index() + count)
     }
 
     /// Takes the step's tokens.
@@ -53,19 +53,21 @@ impl<B: Backend> Bank<B> {
         self.tokens.0 += self.pending;
         let last = self.checkpoints.back().map_or(0, |(tokens, _)| tokens.0);
         if self.tokens.0 - last >= CHECKPOINT_INTERVAL {
-            self.checkpoint(backend);
+            // Without this checkpoint the bank is only reused less.
+            let _ = self.checkpoint(backend);
         }
     }
 
     /// Remembers the present frontier.
-    pub(super) fn checkpoint(&mut self, backend: &B) {
+    pub(super) fn checkpoint(&mut self, backend: &B) -> Result<(), BackendError> {
         if self.checkpoints.back().is_some_and(|(tokens, _)| *tokens == self.tokens) || self.tokens.0 == 0 {
-            return;
+            return Ok(());
         }
         if self.checkpoints.len() == CHECKPOINTS_MAX {
             self.checkpoints.pop_front();
         }
-        self.checkpoints.push_back((self.tokens, backend.checkpoint(&self.memory)));
+        self.checkpoints.push_back((self.tokens, backend.checkpoint(&self.memory)?));
+        Ok(())
     }
 
     /// The largest position at or below `to` that the bank can be cut to.
@@ -78,17 +80,17 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Cuts the bank to [`Bank::restorable`] and returns where that is.
-    pub(super) fn truncate(&mut self, backend: &B, sizes: BankSizes, to: Tokens) -> Tokens {
+    pub(super) fn truncate(&mut self, backend: &B, sizes: BankSizes, to: Tokens) -> Result<Tokens, BackendError> {
         let reached = self.restorable(to);
         if reached < self.tokens {
             self.checkpoints.retain(|(tokens, _)| *tokens <= reached);
             match self.checkpoints.back() {
-                Some((tokens, checkpoint)) => backend.restore(&mut self.memory, checkpoint, tokens.index()),
+                Some((tokens, checkpoint)) => backend.restore(&mut self.memory, checkpoint, tokens.index())?,
                 None => self.memory = backend.new_bank(sizes),
             }
             self.tokens = reached;
         }
-        reached
+        Ok(reached)
     }
 
     /// Memory of blocks, recurrent part and checkpoints.

@@ -4,7 +4,7 @@ use super::layout::{BankLayout, CompressedPlaces};
 use super::shape::{Compression, INDEX_WIDTH, Shape};
 use super::tensors;
 use ds4_import::{Tensor, Weights};
-use ds4_kernels::backend::{Backend, HyperSite, Mlp, Routing};
+use ds4_kernels::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
 use ds4_kernels::compression::{Compressor, RowKind};
 use ds4_kernels::experts::{EXPERTS_USED, ExpertConstants};
 use ds4_kernels::reference::blocks;
@@ -208,6 +208,7 @@ impl<B: Backend> Binder<'_, B> {
         let dim = |index: usize| tensor.dims().get(index).map_or(1, |&dim| dim as usize);
         let (memory, place) = tensor.memory();
         Matrix::new(tensor.kind(), tensor.layout(), [dim(2), dim(1), dim(0)], memory, place)
+            .map_err(BackendError::from)
             .and_then(|matrix| self.backend.matrix(matrix))
             .map_err(|error| FamilyError::Tensor { tensor: tensor.name().to_owned(), problem: error.to_string() })
     }
@@ -216,7 +217,7 @@ impl<B: Backend> Binder<'_, B> {
         let tensor = self.tensor(name)?;
         let mut values = vec![0.0; tensor.dims().iter().product::<u64>() as usize];
         blocks::expand(tensor.kind(), &bytes(tensor)?, &mut values);
-        Ok(self.backend.vector(values))
+        self.backend.vector(values).map_err(on_device)
     }
 
     fn expert_table(&self, name: &str) -> Result<B::ExpertTable, FamilyError> {
@@ -226,7 +227,7 @@ impl<B: Backend> Binder<'_, B> {
             let problem = format!("names expert {}; there are {}", id.cast_signed(), self.shape.experts);
             return Err(FamilyError::Tensor { tensor: tensor.name().to_owned(), problem });
         }
-        Ok(self.backend.expert_table(ids.as_chunks::<EXPERTS_USED>().0.to_vec()))
+        self.backend.expert_table(ids.as_chunks::<EXPERTS_USED>().0.to_vec()).map_err(on_device)
     }
 
     fn tensor(&self, name: &str) -> Result<&Tensor, FamilyError> {
@@ -243,4 +244,8 @@ impl<B: Backend> Binder<'_, B> {
 /// The bytes of a small tensor, which the host reads.
 fn bytes(tensor: &Tensor) -> Result<Cow<'_, [u8]>, FamilyError> {
     tensor.bytes().map_err(|error| FamilyError::Tensor { tensor: tensor.name().to_owned(), problem: error.to_string() })
+}
+
+fn on_device(error: BackendError) -> FamilyError {
+    FamilyError::Device(error.to_string())
 }

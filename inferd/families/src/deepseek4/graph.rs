@@ -8,13 +8,12 @@ use ds4_kernels::backend::Backend;
 use ds4_kernels::hyper_connection::HyperConstants;
 use ds4_kernels::step::Step;
 
-/// Runs every layer over the step's rows and returns the logits of the rows listed, in their order.
+/// Runs every layer over the step's rows and returns the logits of its wanted rows, in their order.
 pub(super) fn forward<B: Backend>(
     backend: &B,
     weights: &ModelWeights<B>,
     shape: &Shape,
     step: &mut Step<'_, B::Bank>,
-    wanted: &[usize],
 ) -> Option<B::Rows> {
     let constants = HyperConstants {
         norm_epsilon: shape.norm_epsilon,
@@ -30,10 +29,10 @@ pub(super) fn forward<B: Backend>(
         let output = feed_forward(backend, &layer.feed_forward, step, &mixed.input);
         backend.merge(&mut streams, &mixed.merge, &output);
     }
-    if wanted.is_empty() {
+    if step.wanted.is_empty() {
         return None;
     }
-    let collapsed = backend.collapse(&weights.head, &constants, &streams, wanted);
+    let collapsed = backend.collapse(&weights.head, &constants, &streams, step);
     Some(backend.multiply(&weights.output, &collapsed))
 }
 

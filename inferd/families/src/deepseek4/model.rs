@@ -6,7 +6,8 @@ use super::graph;
 use super::layout::BankLayout;
 use super::shape::Shape;
 use ds4_import::Weights;
-use ds4_kernels::backend::Backend;
+use ds4_kernels::Rows;
+use ds4_kernels::backend::{Backend, BackendError};
 use ds4_kernels::bank::BLOCK_TOKENS;
 use ds4_kernels::step::Step;
 use ds4_model::{
@@ -76,6 +77,30 @@ impl<B: Backend> DeepSeek4<B> {
         }
     }
 
+    /// Runs the graph over the batch's banks, which still hold what they held until they are committed. Returns the
+    /// wanted rows' logits, one after another.
+    fn compute(
+        &self,
+        batch: &StepBatch<'_>,
+        banks: &mut [Bank<B>],
+        wanted: Vec<usize>,
+    ) -> Result<Vec<f32>, BackendError> {
+        let (backend, weights, shape) = (&self.backend, &self.weights, &self.shape);
+        for (bank, segment) in banks.iter_mut().zip(batch.segments) {
+            bank.begin(backend, segment.tokens.len())?;
+        }
+        backend.run(|| {
+            let segments = banks.iter_mut().zip(batch.segments);
+            let segments = segments.map(|(bank, segment)| (segment.start, segment.tokens, bank.memory_mut()));
+            let mut step = Step::new(segments, wanted);
+            backend.prepare(&step)?;
+            let logits = graph::forward(backend, weights, shape, &mut step);
+            let values = logits.map(|rows| backend.download(rows)).transpose()?;
+            backend.finish()?;
+            Ok(values.map_or_else(Vec::new, Rows::into_values))
+        })
+    }
+
     fn bank(&self, bank: BankId) -> Result<&Bank<B>, BankError> {
         self.banks.get(&bank).ok_or(BankError::UnknownBank(bank))
     }
@@ -113,28 +138,23 @@ impl<B: Backend> Model for DeepSeek4<B> {
         // Banks leave the map while the step holds them all mutably.
         let mut banks: Vec<Bank<B>> =
             batch.segments.iter().filter_map(|segment| self.banks.remove(&segment.bank)).collect();
-        for (bank, segment) in banks.iter_mut().zip(batch.segments) {
-            bank.begin(&self.backend, segment.tokens.len());
-        }
         let (wanted, rows_per_segment) = wanted_rows(batch);
-        let values = self.backend.run(|| {
-            let segments = banks.iter_mut().zip(batch.segments);
-            let mut step =
-                Step::new(segments.map(|(bank, segment)| (segment.start, segment.tokens, bank.memory_mut())));
-            let logits = graph::forward(&self.backend, &self.weights, &self.shape, &mut step, &wanted);
-            logits.map_or_else(Vec::new, |rows| self.backend.download(rows).into_values())
-        });
+        let computed = self.compute(batch, &mut banks, wanted);
         for (mut bank, segment) in banks.into_iter().zip(batch.segments) {
-            bank.commit(&self.backend);
+            if computed.is_ok() {
+                bank.commit(&self.backend);
+            }
             self.banks.insert(segment.bank, bank);
         }
+        let values =
+            computed.map_err(|error| StepError::Device { lost: error.is_fatal(), problem: error.to_string() })?;
         Ok(StepLogits::new(self.info.vocabulary, &rows_per_segment, values))
     }
 
     fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {
         let backend = &self.backend;
-        self.banks.get_mut(&bank).ok_or(BankError::UnknownBank(bank))?.checkpoint(backend);
-        Ok(())
+        let memory = self.banks.get_mut(&bank).ok_or(BankError::UnknownBank(bank))?;
+        memory.checkpoint(backend).map_err(bank_error)
     }
 
     fn restorable(&self, bank: BankId, to: Tokens) -> Result<Tokens, BankError> {
@@ -148,15 +168,16 @@ impl<B: Backend> Model for DeepSeek4<B> {
         if to > memory.tokens() {
             return Err(BankError::PastFrontier { bank, frontier: memory.tokens(), to });
         }
-        Ok(memory.truncate(backend, sizes, to))
+        memory.truncate(backend, sizes, to).map_err(bank_error)
     }
 
     fn fork(&mut self, source: BankId, to: Tokens) -> Result<(BankId, Tokens), BankError> {
-        let mut copy = self.bank(source)?.fork();
-        if to > copy.tokens() {
-            return Err(BankError::PastFrontier { bank: source, frontier: copy.tokens(), to });
+        let original = self.bank(source)?;
+        if to > original.tokens() {
+            return Err(BankError::PastFrontier { bank: source, frontier: original.tokens(), to });
         }
-        let reached = copy.truncate(&self.backend, self.layout.sizes, to);
+        let mut copy = original.fork(&self.backend).map_err(bank_error)?;
+        let reached = copy.truncate(&self.backend, self.layout.sizes, to).map_err(bank_error)?;
         Ok((self.add(copy), reached))
     }
 
@@ -168,6 +189,10 @@ impl<B: Backend> Model for DeepSeek4<B> {
         let blocks = tokens.index().div_ceil(BLOCK_TOKENS);
         Bytes((blocks * self.layout.sizes.block + 2 * self.layout.sizes.recurrent) as u64)
     }
+}
+
+fn bank_error(error: BackendError) -> BankError {
+    BankError::Device { problem: error.to_string() }
 }
 
 /// The rows of the step that need logits, and how many of them each segment has.
