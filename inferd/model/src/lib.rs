@@ -23,4 +23,4 @@ pub use model::{BankError, Model, ModelInfo, StepError};
 pub use prompt::{Piece, Prompt, PromptText};
 pub use record::{Overlap, PromptRecord};
 pub use step::{LogitsWanted, Segment, StepBatch, StepLogits};
-pub use tokenizer::{Tokenizer, TokenizerError, VocabularyParts};
+pub use tokenizer::{TextTooLarge, Tokenizer, TokenizerError, VocabularyParts};

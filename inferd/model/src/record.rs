@@ -7,8 +7,11 @@ mod reuse;
 
 pub use reuse::Overlap;
 
-use crate::{Piece, Prompt, Tokenizer};
-use ds4_units::TokenId;
+use crate::{Piece, Prompt, TextTooLarge, Tokenizer};
+use ds4_units::{TokenId, Tokens};
+
+/// A prompt is counted exactly up to so many times what is allowed: clients shorten theirs by the figure they are told.
+const COUNTED_BEYOND: usize = 4;
 
 /// The pieces and token ids of a conversation whose state is kept: its prompt and what was generated after it.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -39,6 +42,24 @@ impl PromptRecord {
         let mut record = PromptRecord::default();
         record.extend(prompt.pieces(), tokenizer);
         record
+    }
+
+    /// As [`PromptRecord::new`], for prompts of any size: it gives up on one that has more than `most` tokens. The
+    /// number of tokens of one that is not far longer than that is exact.
+    pub fn within(prompt: &Prompt, tokenizer: &Tokenizer, most: Tokens) -> Result<PromptRecord, TextTooLarge> {
+        let mut record = PromptRecord::default();
+        let counted = most.index().saturating_mul(COUNTED_BEYOND);
+        for piece in prompt.pieces() {
+            if let Piece::Text(text) = piece {
+                tokenizer.encode_text_within(text.as_str(), &mut record.tokens, counted)?;
+                let content = RecordContent::Text(text.as_str().as_bytes().to_vec());
+                record.pieces.push(RecordPiece { content, tokens_end: record.tokens.len() });
+            } else {
+                record.extend(std::slice::from_ref(piece), tokenizer);
+            }
+        }
+        let at_least = Tokens(record.tokens.len() as u32);
+        if at_least > most { Err(TextTooLarge::Tokens { at_least }) } else { Ok(record) }
     }
 
     /// All token ids, in order.

@@ -15,7 +15,7 @@ pub use error::TokenizerError;
 use crate::{Piece, Prompt};
 use aho_corasick::AhoCorasick;
 use alphabet::Alphabet;
-use ds4_units::TokenId;
+use ds4_units::{TokenId, Tokens};
 use split::Splitter;
 use tokenizers::Model;
 use tokenizers::models::bpe::BPE;
@@ -33,6 +33,22 @@ pub struct Tokenizer {
     /// The bytes of all tokens, one after the other, and where each ends.
     bytes: Vec<u8>,
     bytes_end: Vec<usize>,
+    /// Bytes of the longest text token.
+    longest: usize,
+}
+
+/// The longest text without a break that is tokenised: the memory that takes is some fifty times the text, and no text
+/// that means anything comes near.
+const UNBROKEN_MAX: usize = 1 << 20;
+
+/// Why a text was not tokenised to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum TextTooLarge {
+    #[error("the text has at least {} tokens", .at_least.0)]
+    Tokens { at_least: Tokens },
+    #[error("the text goes on for {bytes} bytes without a break; the limit is {limit}")]
+    Unbroken { bytes: usize, limit: usize },
 }
 
 impl Tokenizer {
@@ -85,14 +101,37 @@ impl Tokenizer {
     /// Appends the tokens of a text. None of them is a control token.
     pub fn encode_text(&self, text: &str, tokens: &mut Vec<TokenId>) {
         let mut spelled = String::new();
+        self.splitter.for_each_piece(text, &mut |piece| self.encode_piece(piece, &mut spelled, tokens));
+    }
+
+    /// As [`Tokenizer::encode_text`], with a bound on time and memory whatever the text is: it gives up once there are
+    /// more than `most` tokens in all, or are sure to be.
+    pub fn encode_text_within(&self, text: &str, tokens: &mut Vec<TokenId>, most: usize) -> Result<(), TextTooLarge> {
+        let sure = tokens.len() + text.len().div_ceil(self.longest.max(1));
+        let too_many = |count: usize| Err(TextTooLarge::Tokens { at_least: Tokens(count as u32) });
+        if sure > most {
+            return too_many(sure);
+        }
+        let mut spelled = String::new();
+        let mut end = Ok(());
         self.splitter.for_each_piece(text, &mut |piece| {
-            spelled.clear();
-            self.alphabet.spell(piece.as_bytes(), &mut spelled);
-            // The model fails only on an unknown-token setting that is not used here.
-            for token in self.bpe.tokenize(&spelled).unwrap_or_default() {
-                tokens.push(TokenId(token.id));
+            if end.is_ok() && piece.len() > UNBROKEN_MAX {
+                end = Err(TextTooLarge::Unbroken { bytes: piece.len(), limit: UNBROKEN_MAX });
+            } else if end.is_ok() {
+                self.encode_piece(piece, &mut spelled, tokens);
+                end = if tokens.len() > most { too_many(tokens.len()) } else { Ok(()) };
             }
         });
+        end
+    }
+
+    fn encode_piece(&self, piece: &str, spelled: &mut String, tokens: &mut Vec<TokenId>) {
+        spelled.clear();
+        self.alphabet.spell(piece.as_bytes(), spelled);
+        // The model fails only on an unknown-token setting that is not used here.
+        for token in self.bpe.tokenize(spelled).unwrap_or_default() {
+            tokens.push(TokenId(token.id));
+        }
     }
 
     /// Reads text in which control tokens are spelled out, leftmost first and longest first. Only for text that is

@@ -2,8 +2,8 @@
 
 mod fixture;
 
-use ds4_model::{Detokenizer, JsonText, NumberSpelling, Prompt, Tokenizer, ToolArguments};
-use ds4_units::TokenId;
+use ds4_model::{Detokenizer, JsonText, NumberSpelling, Prompt, PromptRecord, TextTooLarge, Tokenizer, ToolArguments};
+use ds4_units::{TokenId, Tokens};
 use fixture::Vocabulary;
 use proptest::prelude::*;
 use std::sync::{Arc, OnceLock};
@@ -109,4 +109,30 @@ fn adjacent_texts_are_encoded_as_one() {
     prompt.push_text("Hel");
     prompt.push_text("lo");
     assert_eq!(tokenizer().encode(&prompt), encode("Hello"));
+}
+
+#[test]
+fn a_prompt_that_fits_is_the_same_with_a_bound_and_a_larger_one_is_counted_or_given_up() {
+    let tokenizer = tokenizer();
+    let prompt = |text: &str| {
+        let mut prompt = Prompt::new();
+        prompt.push_control(TokenId(0));
+        prompt.push_text(text);
+        prompt
+    };
+    let within = |text: &str, most: u32| {
+        let record = PromptRecord::within(&prompt(text), &tokenizer, Tokens(most))?;
+        assert!(record == PromptRecord::new(&prompt(text), &tokenizer), "{text:.20}");
+        Ok(record.tokens().len())
+    };
+    assert_eq!(within("one two three", 4), Ok(4));
+    assert_eq!(within("one two three", 3), Err(TextTooLarge::Tokens { at_least: Tokens(4) }));
+    let words = " word".repeat(1_000);
+    assert_eq!(within(&words, 600), Err(TextTooLarge::Tokens { at_least: Tokens(1_001) }), "exact, not far above");
+    assert_eq!(within(&words, 100), Err(TextTooLarge::Tokens { at_least: Tokens(401) }), "given up");
+    // Surely too long by its bytes alone: not tokenised at all.
+    let letters = "a".repeat(64 << 20);
+    assert_eq!(within(&letters, 1_000), Err(TextTooLarge::Tokens { at_least: Tokens((64 << 20) / 128 + 1) }));
+    let unbroken = TextTooLarge::Unbroken { bytes: 2 << 20, limit: 1 << 20 };
+    assert_eq!(within(&letters[..2 << 20], 1_000_000), Err(unbroken));
 }

@@ -60,11 +60,13 @@ impl Tokenizer {
             .match_kind(MatchKind::LeftmostLongest)
             .build(control_ids.iter().map(|id| &parts.tokens[id.index()]))
             .map_err(|error| TokenizerError::Build { reason: error.to_string() })?;
+        let lengths = bytes_end.iter().scan(0, |start, &end| Some(end - std::mem::replace(start, end)));
+        let longest = lengths.zip(&is_control).filter(|(_, control)| !**control).map(|(len, _)| len).max().unwrap_or(1);
         let bpe = BPE::builder()
             .vocab_and_merges(vocabulary, merges)
             .build()
             .map_err(|error| merge_outside(&parts).unwrap_or(TokenizerError::Build { reason: error.to_string() }))?;
-        Ok(Tokenizer { alphabet, splitter, bpe, control_spellings, control_ids, is_control, bytes, bytes_end })
+        Ok(Tokenizer { alphabet, splitter, bpe, control_spellings, control_ids, is_control, bytes, bytes_end, longest })
     }
 }
 
