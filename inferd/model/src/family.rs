@@ -51,6 +51,8 @@ pub enum FamilyError {
     Tensor { tensor: String, problem: String },
     #[error("prompt profile {found:?} is not known; this family has {known}")]
     UnknownPromptProfile { found: String, known: String },
+    #[error("{0}")]
+    Device(String),
     #[error("tokenizer: {0}")]
     Tokenizer(String),
 }

@@ -34,6 +34,9 @@ pub enum StepError {
     PastContext { bank: BankId, wanted: Tokens, context: Tokens },
     #[error("token {token} is outside the vocabulary of {vocabulary}")]
     TokenOutsideVocabulary { token: u32, vocabulary: usize },
+    /// The device refused or failed. A lost one serves nobody in this process any more.
+    #[error("{problem}")]
+    Device { problem: String, lost: bool },
 }
 
 /// Why an operation on a bank was refused. Nothing changed.
@@ -44,6 +47,9 @@ pub enum BankError {
     UnknownBank(BankId),
     #[error("bank {} holds {} tokens; it cannot be cut at {}", .bank.0, .frontier.0, .to.0)]
     PastFrontier { bank: BankId, frontier: Tokens, to: Tokens },
+    /// The device refused or failed.
+    #[error("{problem}")]
+    Device { problem: String },
 }
 
 /// A loaded model with its banks. One thread owns it; a call blocks that thread for as long as the work takes.
