@@ -6,6 +6,8 @@
 pub mod backend;
 pub mod bank;
 pub mod compression;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod experts;
 pub mod hyper_connection;
 pub mod kv_rows;

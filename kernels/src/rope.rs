@@ -49,6 +49,12 @@ impl Rope {
         Rope { frequencies }
     }
 
+    /// Angle per position of every pair, in radians.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn frequencies(&self) -> &[f64; PAIRS] {
+        &self.frequencies
+    }
+
     /// The rotation at a position. Angles are computed in `f64`: in `f32` they would be off by 0.03 near a million.
     pub fn at(&self, position: TokenPos) -> Rotation {
         let angles = self.frequencies.map(|frequency| f64::from(position.0) * frequency);

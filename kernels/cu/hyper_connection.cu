@@ -1,0 +1,153 @@
+// Hyper-connections: from four streams to a block's input and back. Formulas: reference/hyper_connection.rs.
+#include "common.cuh"
+#include "step.cuh"
+
+static const uint32_t STREAMS = 4;
+static const uint32_t MERGE_WIDTH = STREAMS + STREAMS * STREAMS;
+static const uint32_t MIX_WIDTH = STREAMS + MERGE_WIDTH;
+
+static __device__ __forceinline__ double sigmoid_double(double x) { return 1.0 / (1.0 + exp(-x)); }
+
+static __device__ __forceinline__ double scaled(double logit, float scale, float base) {
+    return logit * (double)scale + (double)base;
+}
+
+static __device__ void divide_columns(double matrix[STREAMS][STREAMS], double epsilon) {
+#pragma unroll
+    for (uint32_t k = 0; k < STREAMS; k++) {
+        double sum = epsilon;
+#pragma unroll
+        for (uint32_t j = 0; j < STREAMS; j++) sum += matrix[j][k];
+#pragma unroll
+        for (uint32_t j = 0; j < STREAMS; j++) matrix[j][k] /= sum;
+    }
+}
+
+// Row-wise softmax, then alternating column and row passes, the last one over columns.
+static __device__ void balance(double matrix[STREAMS][STREAMS], double epsilon, uint32_t iterations) {
+#pragma unroll
+    for (uint32_t j = 0; j < STREAMS; j++) {
+        const double top = fmax(fmax(matrix[j][0], matrix[j][1]), fmax(matrix[j][2], matrix[j][3]));
+        double sum = 0.0;
+#pragma unroll
+        for (uint32_t k = 0; k < STREAMS; k++) sum += matrix[j][k] = exp(matrix[j][k] - top);
+#pragma unroll
+        for (uint32_t k = 0; k < STREAMS; k++) matrix[j][k] = matrix[j][k] / sum + epsilon;
+    }
+    divide_columns(matrix, epsilon);
+    for (uint32_t pass = 1; pass < iterations; pass++) {
+#pragma unroll
+        for (uint32_t j = 0; j < STREAMS; j++) {
+            const double sum = matrix[j][0] + matrix[j][1] + matrix[j][2] + matrix[j][3] + epsilon;
+#pragma unroll
+            for (uint32_t k = 0; k < STREAMS; k++) matrix[j][k] /= sum;
+        }
+        divide_columns(matrix, epsilon);
+    }
+}
+
+struct Constants {
+    float norm_epsilon, mix_epsilon;
+    uint32_t iterations;
+};
+
+// Sum of squares over the whole row of streams, for every thread.
+static __device__ double stream_squares(const float *streams, uint32_t width, double *shared) {
+    double squares = 0.0;
+    const float4 *values = (const float4 *)streams;
+    for (uint32_t i = threadIdx.x; i < width * STREAMS / 4; i += blockDim.x) {
+        const float4 v = values[i];
+        squares += (double)v.x * v.x + (double)v.y * v.y + (double)v.z * v.z + (double)v.w * v.w;
+    }
+    return sum_over_block(squares, shared);
+}
+
+// The streams weighed by `gates`, normalised and multiplied by `norm`. The block's threads all take part.
+static __device__ void gather(const float *streams, const float *gates, const float *norm, float *out, uint32_t width, float epsilon,
+                              double *shared) {
+    double squares = 0.0;
+    for (uint32_t c = threadIdx.x; c < width; c += blockDim.x) {
+        float sum = 0.0f;
+#pragma unroll
+        for (uint32_t i = 0; i < STREAMS; i++) sum = __fadd_rn(sum, __fmul_rn(gates[i], streams[(size_t)i * width + c]));
+        out[c] = sum;
+        squares += (double)sum * (double)sum;
+    }
+    squares = sum_over_block(squares, shared);
+    const double scale = 1.0 / sqrt(squares / (double)width + (double)epsilon);
+    for (uint32_t c = threadIdx.x; c < width; c += blockDim.x) out[c] = (float)((double)out[c] * scale * (double)norm[c]);
+}
+
+// A block per row. `mixes` is the mixing matrix applied to the streams as they are: dividing by their root mean square
+// is left to here. One thread balances the stream matrix while the others weigh the streams.
+extern "C" __global__ void mix(const float *streams, const float *mixes, const float *base, const float *scale, const float *norm,
+                               float *input, float *merge, uint32_t width, Constants constants) {
+    __shared__ double shared[32];
+    __shared__ float gates[STREAMS];
+    streams += (size_t)blockIdx.x * width * STREAMS;
+    mixes += (size_t)blockIdx.x * MIX_WIDTH;
+    merge += (size_t)blockIdx.x * MERGE_WIDTH;
+    const double squares = stream_squares(streams, width, shared);
+    const double root = 1.0 / sqrt(squares / (double)(width * STREAMS) + (double)constants.norm_epsilon);
+    if (threadIdx.x < STREAMS) {
+        const uint32_t i = threadIdx.x;
+        gates[i] = (float)(sigmoid_double(scaled(root * mixes[i], scale[0], base[i])) + (double)constants.mix_epsilon);
+        merge[i] = (float)(2.0 * sigmoid_double(scaled(root * mixes[STREAMS + i], scale[1], base[STREAMS + i])));
+    }
+    __syncthreads();
+    if (threadIdx.x == blockDim.x - 1) {
+        double matrix[STREAMS][STREAMS];
+        const uint32_t first = 2 * STREAMS;
+        for (uint32_t j = 0; j < STREAMS; j++)
+            for (uint32_t k = 0; k < STREAMS; k++) {
+                const uint32_t i = first + j * STREAMS + k;
+                matrix[j][k] = scaled(root * mixes[i], scale[2], base[i]);
+            }
+        balance(matrix, (double)constants.mix_epsilon, constants.iterations);
+        for (uint32_t j = 0; j < STREAMS; j++)
+            for (uint32_t k = 0; k < STREAMS; k++) merge[STREAMS + j * STREAMS + k] = (float)matrix[j][k];
+    }
+    gather(streams, gates, norm, input + (size_t)blockIdx.x * width, width, constants.norm_epsilon, shared);
+}
+
+// Grid: channels by rows. Every thread takes one channel of all four streams.
+extern "C" __global__ void merge(float *streams, const float *merge, const float *output, uint32_t width) {
+    const uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x;
+    if (channel >= width) return;
+    streams += (size_t)blockIdx.y * width * STREAMS;
+    merge += (size_t)blockIdx.y * MERGE_WIDTH;
+    const float value = output[(size_t)blockIdx.y * width + channel];
+    float old[STREAMS];
+#pragma unroll
+    for (uint32_t j = 0; j < STREAMS; j++) old[j] = streams[(size_t)j * width + channel];
+#pragma unroll
+    for (uint32_t k = 0; k < STREAMS; k++) {
+        float sum = __fmul_rn(merge[k], value);
+#pragma unroll
+        for (uint32_t j = 0; j < STREAMS; j++) sum = __fadd_rn(sum, __fmul_rn(merge[STREAMS + j * STREAMS + k], old[j]));
+        streams[(size_t)k * width + channel] = sum;
+    }
+}
+
+// Copies the wanted rows of streams side by side: a block per wanted row.
+extern "C" __global__ void pick(const float *streams, Step step, float *picked, uint32_t row_width) {
+    const float4 *from = (const float4 *)(streams + (size_t)step.wanted[blockIdx.x] * row_width);
+    float4 *to = (float4 *)(picked + (size_t)blockIdx.x * row_width);
+    for (uint32_t i = threadIdx.x; i < row_width / 4; i += blockDim.x) to[i] = from[i];
+}
+
+// The head's site: a block per row, like `mix` without merging.
+extern "C" __global__ void collapse(const float *streams, const float *mixes, const float *base, const float *scale, const float *norm,
+                                    float *out, uint32_t width, Constants constants) {
+    __shared__ double shared[32];
+    __shared__ float gates[STREAMS];
+    streams += (size_t)blockIdx.x * width * STREAMS;
+    const double squares = stream_squares(streams, width, shared);
+    const double root = 1.0 / sqrt(squares / (double)(width * STREAMS) + (double)constants.norm_epsilon);
+    if (threadIdx.x < STREAMS) {
+        const float mixed = mixes[(size_t)blockIdx.x * STREAMS + threadIdx.x];
+        gates[threadIdx.x] = (float)(sigmoid_double(scaled(root * mixed, scale[0], base[threadIdx.x])) + (double)constants.mix_epsilon);
+    }
+    __syncthreads();
+    gather(streams, gates, norm, out + (size_t)blockIdx.x * width, width, constants.norm_epsilon, shared);
+}

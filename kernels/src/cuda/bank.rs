@@ -1,0 +1,159 @@
+//! A bank in device memory: one range of addresses, with pages where they are needed.
+//!
+//! The range begins with the recurrent part, twice; the blocks follow. So a block's address is known before it exists,
+//! and a kernel finds row `n` by arithmetic.
+
+use super::growing::Growing;
+use crate::BackendError;
+use crate::bank::{BLOCK_TOKENS, BankSizes};
+use ds4_gpu::cuda::{DeviceBuffer, Stream, copy_async, zero_async};
+use ds4_gpu::{DeviceMemory, DevicePtr};
+use ds4_units::{Bytes, Tokens};
+use std::sync::Arc;
+
+/// Parts start at multiples of this.
+const ALIGN: usize = 256;
+
+/// One conversation's memory on the device.
+pub struct DeviceBank {
+    sizes: BankSizes,
+    /// Nothing until the first step.
+    memory: Option<Growing>,
+    /// Which copy of the recurrent part tells the present state.
+    committed: usize,
+    /// Blocks that a step has asked for.
+    blocks: usize,
+    stream: Stream,
+    /// Tokens there are addresses for.
+    most: Tokens,
+}
+
+/// A copy of a recurrent part.
+#[derive(Clone)]
+pub struct DeviceCheckpoint(Arc<DeviceBuffer>);
+
+/// Addresses of a bank's parts.
+pub(crate) struct BankView {
+    pub(crate) before: DevicePtr,
+    pub(crate) next: DevicePtr,
+    pub(crate) blocks: DevicePtr,
+}
+
+impl DeviceBank {
+    pub(crate) fn new(stream: &Stream, sizes: BankSizes, most: Tokens) -> DeviceBank {
+        DeviceBank { sizes, memory: None, committed: 0, blocks: 0, stream: stream.clone(), most }
+    }
+
+    /// Makes sure that `tokens` tokens have their blocks, and puts a copy of the committed recurrent part into the
+    /// stream, for the step to change.
+    pub(crate) fn begin(&mut self, tokens: usize) -> Result<(), BackendError> {
+        self.hold(tokens.div_ceil(BLOCK_TOKENS))?;
+        let view = self.view();
+        // SAFETY: both parts have memory since `hold`, do not overlap, and only this stream's work touches them.
+        unsafe { copy_async(&self.stream, view.next, view.before, Bytes(self.sizes.recurrent as u64))? };
+        Ok(())
+    }
+
+    /// Makes the new recurrent part the committed one.
+    pub(crate) fn commit(&mut self) {
+        self.committed = 1 - self.committed;
+    }
+
+    /// Another bank with a copy of the committed state.
+    pub(crate) fn fork(&self) -> Result<DeviceBank, BackendError> {
+        let mut copy = DeviceBank::new(&self.stream, self.sizes, self.most);
+        if self.memory.is_some() {
+            copy.hold(self.blocks)?;
+            let (from, to) = (self.view(), copy.view());
+            let blocks = Bytes((self.blocks * self.sizes.block) as u64);
+            // SAFETY: `hold` gave every byte copied its memory on both sides; the banks have ranges of their own; work
+            // on either is put into this stream only.
+            unsafe {
+                copy_async(&self.stream, to.before, from.before, Bytes(self.sizes.recurrent as u64))?;
+                copy_async(&self.stream, to.blocks, from.blocks, blocks)?;
+            }
+        }
+        Ok(copy)
+    }
+
+    /// A copy of the committed recurrent part.
+    pub(crate) fn checkpoint(&self) -> Result<DeviceCheckpoint, BackendError> {
+        let len = Bytes(self.sizes.recurrent as u64);
+        let copy = DeviceBuffer::new(self.stream.gpu(), len)?;
+        if self.memory.is_some() {
+            // SAFETY: both have `len` bytes; what else touches them is put into this stream only.
+            unsafe { copy_async(&self.stream, copy.address(), self.view().before, len)? };
+        }
+        Ok(DeviceCheckpoint(Arc::new(copy)))
+    }
+
+    /// Goes back to a checkpoint taken at `tokens` tokens; the memory of later blocks is given back.
+    pub(crate) fn restore(&mut self, checkpoint: &DeviceCheckpoint, tokens: usize) -> Result<(), BackendError> {
+        let blocks = tokens.div_ceil(BLOCK_TOKENS);
+        self.hold(blocks)?;
+        // SAFETY: both have the recurrent part's length; what else touches them is put into this stream only.
+        unsafe {
+            let len = Bytes(self.sizes.recurrent as u64);
+            copy_async(&self.stream, self.view().before, checkpoint.0.address(), len)?;
+        }
+        // Pages can be taken away only from a device that has done with them.
+        self.stream.synchronize()?;
+        self.blocks = blocks;
+        let needed = self.bytes_for(blocks);
+        self.memory.iter_mut().for_each(|memory| memory.shrink(needed));
+        Ok(())
+    }
+
+    /// Memory it holds.
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.memory.as_ref().map_or(Bytes::ZERO, Growing::mapped)
+    }
+
+    /// Addresses of its parts; none of them before the first step.
+    pub(crate) fn view(&self) -> BankView {
+        let start = self.memory.as_ref().map_or(DevicePtr(0), Growing::address);
+        let recurrent = |index: usize| start.offset((index * part(self.sizes.recurrent)) as u64);
+        BankView { before: recurrent(self.committed), next: recurrent(1 - self.committed), blocks: recurrent(2) }
+    }
+
+    fn bytes_for(&self, blocks: usize) -> u64 {
+        (2 * part(self.sizes.recurrent) + blocks * self.sizes.block) as u64
+    }
+
+    fn hold(&mut self, blocks: usize) -> Result<(), BackendError> {
+        let bytes = self.bytes_for(blocks);
+        let (stream, recurrent) = (&self.stream, 2 * part(self.sizes.recurrent));
+        let memory = match &mut self.memory {
+            Some(memory) => memory,
+            empty => {
+                let most = self.most.index().div_ceil(BLOCK_TOKENS).max(blocks);
+                let most = Bytes((recurrent + most * self.sizes.block) as u64);
+                let mut memory = Growing::reserve(stream.gpu(), "a conversation", most)?;
+                memory.ensure(recurrent as u64)?;
+                // SAFETY: the bytes have memory since `ensure`, and nothing else knows them yet.
+                unsafe { zero_async(stream, memory.address(), recurrent as u64)? };
+                empty.insert(memory)
+            }
+        };
+        memory.ensure(bytes)?;
+        self.blocks = self.blocks.max(blocks);
+        Ok(())
+    }
+}
+
+impl Drop for DeviceBank {
+    fn drop(&mut self) {
+        // Pages can be taken away only from a device that has done with them. If it is lost that does not matter.
+        let _ = self.stream.synchronize();
+    }
+}
+
+impl DeviceCheckpoint {
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.0.len()
+    }
+}
+
+fn part(bytes: usize) -> usize {
+    bytes.next_multiple_of(ALIGN)
+}

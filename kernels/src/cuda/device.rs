@@ -1,0 +1,161 @@
+//! What every operation works with: the GPU, its one compute stream, the kernels and the step's memory.
+
+use super::arena::{Arena, Scratch};
+use super::kernels::Kernels;
+use super::rows::DeviceRows;
+use super::step::{StepMemory, StepView};
+use crate::{BackendError, Rows};
+use bytemuck::{cast_slice, cast_slice_mut};
+use ds4_gpu::cuda::{Args, CudaError, DeviceBuffer, Function, Gpu, Launch, PinnedBuffer, Stream, download_async};
+use ds4_units::{Bytes, Tokens};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Choices that do not change while the process lives.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaOptions {
+    /// The longest conversation a bank may hold.
+    pub context: Tokens,
+}
+
+/// A GPU and everything that operations share.
+pub(crate) struct Device {
+    pub(crate) gpu: Gpu,
+    pub(crate) stream: Stream,
+    pub(crate) kernels: Kernels,
+    pub(crate) options: CudaOptions,
+    arena: Arc<Arena>,
+    step: Mutex<StepMemory>,
+    download: Mutex<PinnedBuffer>,
+    /// The first failure of the step, which makes the rest of it void.
+    failure: Mutex<Option<BackendError>>,
+}
+
+impl Device {
+    /// Loads every kernel for this GPU. Blocks for some ten milliseconds.
+    pub(crate) fn open(gpu: &Gpu, options: CudaOptions) -> Result<Device, BackendError> {
+        Ok(Device {
+            gpu: gpu.clone(),
+            stream: Stream::new(gpu)?,
+            kernels: Kernels::load(gpu)?,
+            options,
+            arena: Arena::new(gpu, gpu.memory()?.total)?,
+            step: Mutex::new(StepMemory::new(gpu)?),
+            download: Mutex::new(PinnedBuffer::new(gpu, Bytes::mib(1))?),
+            failure: Mutex::new(None),
+        })
+    }
+
+    /// Rows for a step's operation to fill.
+    pub(crate) fn rows(&self, len: usize, width: usize) -> DeviceRows {
+        let memory = self.scratch(Bytes((len * width * size_of::<f32>()) as u64));
+        DeviceRows::new(memory, len, width)
+    }
+
+    /// Bytes of the step's memory. After a failure there are none behind it, and no kernel will touch them.
+    pub(crate) fn scratch(&self, bytes: Bytes) -> Scratch {
+        self.arena.take(bytes).unwrap_or_else(|error| {
+            self.fail(error);
+            self.arena.nothing()
+        })
+    }
+
+    /// Puts a kernel into the stream, unless the step has failed already.
+    ///
+    /// # Safety
+    /// The arguments are what the kernel takes, every address among them has the memory behind it that the kernel
+    /// reads or writes for this grid, and that memory is used by this stream only.
+    pub(crate) unsafe fn launch(&self, function: &Function, launch: Launch, args: &Args) {
+        let is_empty = launch.grid.contains(&0);
+        if is_empty || lock(&self.failure).is_some() {
+            return;
+        }
+        // SAFETY: the caller's word.
+        if let Err(error) = unsafe { function.launch(&self.stream, &launch, args) } {
+            self.fail(error);
+        }
+    }
+
+    /// Notes a failure; the first one of a step is the one that is told.
+    pub(crate) fn fail(&self, error: impl Into<BackendError>) {
+        let mut failure = lock(&self.failure);
+        if failure.is_none() {
+            *failure = Some(error.into());
+        }
+    }
+
+    /// Memory that lasts, with these bytes. Blocks.
+    pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Arc<DeviceBuffer>, BackendError> {
+        Ok(Arc::new(DeviceBuffer::from_bytes(&self.gpu, bytes)?))
+    }
+
+    /// The step's metadata.
+    pub(crate) fn step(&self) -> StepView {
+        lock(&self.step).view()
+    }
+
+    /// The metadata's memory, to be filled.
+    pub(crate) fn step_memory(&self) -> MutexGuard<'_, StepMemory> {
+        lock(&self.step)
+    }
+
+    /// Waits for everything in the stream. An error is the step's first; one that is not for good is forgotten with it.
+    pub(crate) fn finish(&self) -> Result<(), BackendError> {
+        if let Err(error) = self.stream.synchronize() {
+            self.fail(error);
+        }
+        let mut failure = lock(&self.failure);
+        match &*failure {
+            None => Ok(()),
+            Some(lost) if lost.is_fatal() => Err(lost.clone()),
+            Some(_) => Err(failure.take().expect("it is there")),
+        }
+    }
+
+    /// Waits for the rows and copies them to the host.
+    pub(crate) fn download(&self, rows: &DeviceRows) -> Result<Rows, BackendError> {
+        let bytes = rows.bytes() as usize;
+        let mut pinned = lock(&self.download);
+        if pinned.as_slice().len() < bytes {
+            *pinned = PinnedBuffer::new(&self.gpu, Bytes(bytes.next_power_of_two() as u64))?;
+        }
+        let failed = lock(&self.failure).is_some();
+        if !failed {
+            // SAFETY: the rows have that many bytes, and the copy is waited for before anything else happens to either
+            // side.
+            unsafe { download_async(&self.stream, rows.address(), &mut pinned, 0..bytes)? };
+        }
+        self.finish()?;
+        Ok(Rows::from_values(rows.width().max(1), cast_slice(&pinned.as_slice()[..bytes]).to_vec()))
+    }
+
+    /// Rows from the host, for tests. Blocks.
+    pub(crate) fn upload_rows(&self, rows: &Rows) -> Result<DeviceRows, BackendError> {
+        let memory = self.rows(rows.len(), rows.width());
+        let mut pinned = PinnedBuffer::new(&self.gpu, Bytes(memory.bytes().max(4)))?;
+        cast_slice_mut(&mut pinned.as_mut_slice()[..memory.bytes() as usize]).copy_from_slice(rows.values());
+        // SAFETY: the rows have that many bytes, and the copy is waited for before the pinned memory goes.
+        unsafe {
+            ds4_gpu::cuda::upload_async(&self.stream, memory.address(), &pinned, 0..memory.bytes() as usize)?;
+        }
+        self.stream.synchronize()?;
+        Ok(memory)
+    }
+
+    /// Memory that steps hold.
+    pub(crate) fn arena_bytes(&self) -> Bytes {
+        self.arena.bytes()
+    }
+}
+
+impl From<CudaError> for BackendError {
+    fn from(error: CudaError) -> BackendError {
+        // The driver's 7xx are faults that a kernel committed or met: its context does nothing more after them.
+        let fatal = matches!(error, CudaError::Call { code: 214 | 700..=720, .. });
+        BackendError::Device { what: error.to_string(), fatal }
+    }
+}
+
+/// A lock that a panicking thread held guards nothing that could be half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,74 @@
+//! Device memory that grows in place: addresses reserved once, pages mapped when they are first needed.
+
+use crate::BackendError;
+use ds4_gpu::DevicePtr;
+use ds4_gpu::cuda::{Access, CudaError, Gpu, Mapping, PhysAlloc, VaRange};
+use ds4_units::Bytes;
+use std::sync::Arc;
+
+/// Pages are taken in pieces of a quarter of what is there, within these bounds: few pieces, little waste.
+const PIECE_MIN: u64 = 2 << 20;
+const PIECE_MAX: u64 = 64 << 20;
+
+/// A range whose first bytes have memory behind them. The rest are addresses only.
+pub(crate) struct Growing {
+    gpu: Gpu,
+    what: &'static str,
+    range: Arc<VaRange>,
+    pieces: Vec<Mapping>,
+    mapped: u64,
+}
+
+impl Growing {
+    /// Reserves addresses for `most` bytes. `what` is what errors call it.
+    pub(crate) fn reserve(gpu: &Gpu, what: &'static str, most: Bytes) -> Result<Growing, CudaError> {
+        let most = Bytes(most.0.max(1).next_multiple_of(gpu.granularity().0.max(PIECE_MAX)));
+        let range = VaRange::reserve(gpu, most)?;
+        Ok(Growing { gpu: gpu.clone(), what, range, pieces: Vec::new(), mapped: 0 })
+    }
+
+    /// Where it starts; the same for as long as it lives.
+    pub(crate) fn address(&self) -> DevicePtr {
+        self.range.address()
+    }
+
+    /// Bytes with memory behind them.
+    pub(crate) fn mapped(&self) -> Bytes {
+        Bytes(self.mapped)
+    }
+
+    /// Makes sure that the first `bytes` bytes have memory. When it fails what was there is still there.
+    pub(crate) fn ensure(&mut self, bytes: u64) -> Result<(), BackendError> {
+        let granularity = self.gpu.granularity().0;
+        while self.mapped < bytes {
+            let piece = (self.mapped / 4).max(bytes - self.mapped).clamp(PIECE_MIN, PIECE_MAX);
+            let piece = piece.next_multiple_of(granularity).min(self.range.len().0 - self.mapped);
+            let memory = PhysAlloc::create(&self.gpu, Bytes(piece)).map_err(|error| self.refused(error, bytes))?;
+            let mapping = Mapping::map(&self.range, Bytes(self.mapped), Arc::new(memory), Access::ReadWrite)?;
+            self.pieces.push(mapping);
+            self.mapped += piece;
+        }
+        Ok(())
+    }
+
+    /// Gives back memory behind bytes from `bytes` on, in whole pieces. The device must have done everything with it.
+    pub(crate) fn shrink(&mut self, bytes: u64) {
+        while let Some(last) = self.pieces.last() {
+            let start = self.mapped - last.memory().len().0;
+            if start < bytes {
+                break;
+            }
+            self.mapped = start;
+            self.pieces.pop();
+        }
+    }
+
+    fn refused(&self, error: CudaError, bytes: u64) -> BackendError {
+        match (error.is_out_of_memory(), self.gpu.memory()) {
+            (true, Ok(memory)) => {
+                BackendError::OutOfMemory { what: self.what, asked: Bytes(bytes - self.mapped), free: memory.free }
+            }
+            _ => error.into(),
+        }
+    }
+}

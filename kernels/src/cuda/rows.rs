@@ -1,0 +1,56 @@
+//! Activations on the device.
+
+use super::arena::Scratch;
+use ds4_gpu::DevicePtr;
+use std::cell::OnceCell;
+
+/// `len` rows of `width` values, `f32`, row-major, without gaps, in the step's arena.
+pub struct DeviceRows {
+    memory: Scratch,
+    len: usize,
+    width: usize,
+    /// The rows in the form that matrix products read, once one of them has made it.
+    operand: OnceCell<Scratch>,
+}
+
+impl DeviceRows {
+    pub(crate) fn new(memory: Scratch, len: usize, width: usize) -> DeviceRows {
+        DeviceRows { memory, len, width, operand: OnceCell::new() }
+    }
+
+    /// Where the first value is.
+    pub(crate) fn address(&self) -> DevicePtr {
+        self.memory.address()
+    }
+
+    /// The same, for a kernel that changes the rows.
+    pub(crate) fn changed(&mut self) -> DevicePtr {
+        self.operand.take();
+        self.address()
+    }
+
+    /// The rows as an operand of matrix products; `make` makes it the first time.
+    pub(crate) fn operand(&self, make: impl FnOnce() -> Scratch) -> &Scratch {
+        self.operand.get_or_init(make)
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Values in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Bytes of all rows.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.len * self.width * size_of::<f32>()) as u64
+    }
+}
