@@ -1,8 +1,8 @@
 //! Weight matrices where they are, quantised bytes left as they are.
 
 use crate::reference::blocks;
-use ds4_gpu::Memory;
-use ds4_units::{Layout, TensorType};
+use ds4_gpu::{Memory, layout};
+use ds4_units::{Bytes, Layout, TensorType};
 use std::fmt;
 use std::ops::Range;
 
@@ -16,6 +16,8 @@ pub enum MatrixError {
     UnsupportedLayout { kind: TensorType, layout: Layout },
     #[error("it lies in {memory} memory, where this backend cannot compute")]
     Elsewhere { memory: &'static str },
+    #[error("{kind} bytes at {offset} are not aligned to {alignment}, as the kernels load them")]
+    Misaligned { kind: TensorType, offset: usize, alignment: usize },
     #[error("{columns} columns do not fill whole {kind} blocks of {}", .kind.block_len())]
     PartialBlocks { columns: usize, kind: TensorType },
     #[error("{stack} x {rows} x {columns} elements of {kind} do not take {bytes} bytes")]
@@ -50,11 +52,15 @@ impl Matrix {
         if !blocks::SUPPORTED.contains(&kind) {
             return Err(MatrixError::UnsupportedType { found: kind });
         }
-        let Layout::Gguf = layout else { return Err(MatrixError::UnsupportedLayout { kind, layout }) };
         let Some(row_bytes) = kind.byte_len(columns as u64) else {
             return Err(MatrixError::PartialBlocks { columns, kind });
         };
-        let expected = row_bytes.index().checked_mul(rows).and_then(|bytes| bytes.checked_mul(stack));
+        let all_rows = rows.checked_mul(stack);
+        let expected = match layout {
+            Layout::Gguf => all_rows.and_then(|rows| row_bytes.index().checked_mul(rows)),
+            Layout::Split if !layout::is_split(kind) => return Err(MatrixError::UnsupportedLayout { kind, layout }),
+            Layout::Split => all_rows.and_then(|rows| layout::split_len(kind, rows, columns)).map(Bytes::index),
+        };
         let bytes = if place.end <= memory.len().index() { place.len() } else { 0 };
         if expected != Some(bytes) {
             return Err(MatrixError::WrongSize { stack, rows, columns, kind, bytes });

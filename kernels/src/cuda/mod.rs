@@ -8,17 +8,26 @@
 mod arena;
 mod bank;
 mod device;
+mod embed;
+mod experts;
+mod feed_forward;
 mod growing;
 mod hyper_connection;
 mod kernels;
 mod loader;
+mod matrix;
+mod multiply;
 mod normalize;
+mod operand;
 mod rotate;
+mod route;
 mod rows;
 mod step;
 mod vector;
 
 pub use bank::{DeviceBank, DeviceCheckpoint};
 pub use device::CudaOptions;
+pub use matrix::DeviceMatrix;
+pub use route::{DeviceRoutes, ExpertTable};
 pub use rows::DeviceRows;
 pub use vector::DeviceVector;

@@ -1,0 +1,36 @@
+// multiply and multiply_groups, and the products inside feed_forward: see product.cuh. One kernel per format and number
+// of rows: stream8 and stream16 for up to 8 and 16 rows a group, tile for 64.
+#include "iq2_grid.cuh"
+#include "product.cuh"
+
+template <> __device__ void fill_tables<IQ2_XXS>(uint32_t *tables) {
+    for (uint32_t i = threadIdx.x; i < IQ2_XXS::TABLES; i += blockDim.x) tables[i] = IQ2_XXS::table_entry(i, IQ2_GRID);
+}
+
+#define KERNELS(NAME, WEIGHTS)                                                                                           \
+    extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, 2) multiply_stream8_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 1>(product); }  \
+    extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, 1) multiply_stream16_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 2>(product); } \
+    extern "C" __global__ void __launch_bounds__(TILE_WARPS * 32, 2) multiply_tile_##NAME(const __grid_constant__ Product product) { tile<WEIGHTS>(product); }
+
+KERNELS(q8_0, Q8_0)
+KERNELS(f16, F16)
+KERNELS(q2_k, Q2_K)
+KERNELS(q4_k, Q4_K)
+KERNELS(iq2_xxs, IQ2_XXS)
+
+struct PlainF32 {
+    typedef float Stored;
+    static __device__ __forceinline__ float value(float x) { return x; }
+};
+struct PlainF16 {
+    typedef __half Stored;
+    static __device__ __forceinline__ float value(__half x) { return __half2float(x); }
+};
+struct PlainBf16 {
+    typedef uint16_t Stored;
+    static __device__ __forceinline__ float value(uint16_t x) { return __uint_as_float((uint32_t)x << 16); }
+};
+
+extern "C" __global__ void __launch_bounds__(256) multiply_plain_f32(const __grid_constant__ Product product) { plain<PlainF32>(product); }
+extern "C" __global__ void __launch_bounds__(256) multiply_plain_f16(const __grid_constant__ Product product) { plain<PlainF16>(product); }
+extern "C" __global__ void __launch_bounds__(256) multiply_plain_bf16(const __grid_constant__ Product product) { plain<PlainBf16>(product); }

@@ -1,0 +1,131 @@
+//! Choosing experts: `cu/route.cu` has the formula.
+
+use super::arena::Scratch;
+use super::device::Device;
+use super::loader::Loader;
+use super::matrix::DeviceMatrix;
+use super::rows::DeviceRows;
+use super::vector::DeviceVector;
+use crate::backend::{Backend, BackendError, Routing};
+use crate::experts::{EXPERTS_USED, ExpertConstants};
+use ds4_gpu::cuda::{Args, CudaError, DeviceBuffer, Function, Launch};
+use ds4_gpu::{DeviceMemory, DevicePtr};
+use ds4_units::Bytes;
+use std::sync::Arc;
+
+/// Rows of a block of threads.
+const WARPS: usize = 4;
+/// Experts that a launch has shared memory for.
+const STACK_MAX: usize = 1024;
+
+/// The kernels of this file's `.cu`.
+pub(crate) struct Kernels {
+    route: Function,
+}
+
+/// Fixed experts by token: `[vocabulary][EXPERTS_USED]`.
+#[derive(Clone, Debug)]
+pub struct ExpertTable {
+    ids: Arc<DeviceBuffer>,
+    tokens: usize,
+}
+
+/// The experts that every row chose, and their weights.
+pub struct DeviceRoutes {
+    experts: Scratch,
+    weights: Scratch,
+    rows: usize,
+}
+
+/// `Router` of the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Router {
+    logits: DevicePtr,
+    bias: DevicePtr,
+    fixed: DevicePtr,
+    tokens: DevicePtr,
+    experts: DevicePtr,
+    weights: DevicePtr,
+    rows: u32,
+    stack: u32,
+    scale: f32,
+    reserved: u32,
+}
+
+// SAFETY: six addresses and four words: every byte belongs to a field.
+unsafe impl bytemuck::NoUninit for Router {}
+
+impl Kernels {
+    pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
+        let route = loader.function("route", "route")?;
+        route.allow_shared(shared_bytes(STACK_MAX))?;
+        Ok(Kernels { route })
+    }
+}
+
+fn shared_bytes(stack: usize) -> u32 {
+    (WARPS * stack * size_of::<u64>()) as u32
+}
+
+impl ExpertTable {
+    pub(super) fn new(device: &Device, table: &[[u32; EXPERTS_USED]]) -> Result<ExpertTable, BackendError> {
+        Ok(ExpertTable { ids: device.upload(bytemuck::cast_slice(table))?, tokens: table.len() })
+    }
+
+    /// Tokens that it has experts for.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+}
+
+impl DeviceRoutes {
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn experts(&self) -> DevicePtr {
+        self.experts.address()
+    }
+
+    pub(crate) fn weights(&self) -> DevicePtr {
+        self.weights.address()
+    }
+}
+
+/// The routes of every row of the step from its router's logits.
+pub(super) fn route<B>(
+    device: &Device,
+    logits: &DeviceRows,
+    routing: &Routing<B>,
+    constants: &ExpertConstants,
+) -> DeviceRoutes
+where
+    B: Backend<Matrix = DeviceMatrix, Vector = DeviceVector, ExpertTable = ExpertTable>,
+{
+    let (rows, stack) = (logits.len(), logits.width());
+    assert!(stack <= STACK_MAX, "{stack} experts are more than the {STACK_MAX} that a launch can route to");
+    let entries = Bytes((rows * EXPERTS_USED * size_of::<u32>()) as u64);
+    let routes = DeviceRoutes { experts: device.scratch(entries), weights: device.scratch(entries), rows };
+    let (bias, fixed) = match routing {
+        Routing::Best { bias } => (bias.as_ref().map_or(DevicePtr(0), DeviceVector::address), DevicePtr(0)),
+        Routing::ByToken(table) => (DevicePtr(0), table.ids.address()),
+    };
+    let router = Router {
+        logits: logits.address(),
+        bias,
+        fixed,
+        tokens: device.step().tokens,
+        experts: routes.experts.address(),
+        weights: routes.weights.address(),
+        rows: rows as u32,
+        stack: stack as u32,
+        scale: constants.weight_scale,
+        reserved: 0,
+    };
+    let start = Launch::new(rows.div_ceil(WARPS) as u32, (WARPS * 32) as u32).shared(shared_bytes(stack));
+    // SAFETY: the lists were made for `rows` rows, the step has a token for each, and tokens lie in the vocabulary,
+    // which is what the table covers.
+    unsafe { device.launch(&device.kernels.route.route, start, &Args::new().with(router)) };
+    routes
+}
