@@ -72,6 +72,14 @@ pub enum CudaError {
         /// How much it was.
         count: u64,
     },
+    /// Bytes that are not where kernels can read them fast.
+    #[error("byte {start} of a tensor at {offset}: both must be multiples of 16")]
+    Unaligned {
+        /// Where the tensor starts in its memory.
+        offset: u64,
+        /// The byte in the tensor.
+        start: u64,
+    },
     /// Imported memory is on another device.
     #[error("the imported memory is on GPU {found}, this process uses GPU {wanted}")]
     OtherDevice {

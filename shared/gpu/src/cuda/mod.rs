@@ -25,6 +25,7 @@ mod physical;
 mod pinned;
 mod stream;
 mod va;
+pub mod weights;
 
 pub use buffer::DeviceBuffer;
 pub use copy::{copy_async, download_async, upload_async, zero_async};
