@@ -1,13 +1,13 @@
 //! What the command line asks for, checked.
 
 use crate::access::Access;
-use crate::config::{Args, Backend, Platform, PrintFormat, StaleChoice};
+use crate::config::{Args, Backend, Platform, PrintFormat, StaleChoice, VerifyChoice};
 use crate::replaced::replaced_flag;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 use ds4_host::{RunDirError, choose_run_dir, printable, run_dir_candidates};
 use ds4_manifest::{Trust, TrustError, check_folder};
-use ds4_resident::Role;
+use ds4_resident::{Role, Verify};
 use ds4_units::Bytes;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -17,8 +17,6 @@ use thiserror::Error;
 
 /// A Unix socket's longest path.
 const SOCKET_PATH_MAX: usize = 107;
-/// What stays free by default with weights in host memory.
-const RESERVE_HOST_GB: u64 = 1;
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -40,12 +38,36 @@ pub struct LoadConfig {
     pub models: Vec<(Role, PathBuf)>,
     /// Ranges grow to about this size.
     pub span: Bytes,
-    /// What must stay free.
-    pub reserve: Bytes,
+    /// The kind of memory, and which device.
+    pub backend: BackendChoice,
+    /// What must stay free; `None` for what the backend wants.
+    pub reserve: Option<Bytes>,
+    /// What must be left for a worker; `None` for what the backend wants.
+    pub worker_min: Option<Bytes>,
+    /// How much is compared with the files once more.
+    pub verify: Verify,
     /// Whether too little memory is a refusal, and not only a warning.
     pub preflight: bool,
-    /// The flags that shape the plan, as effective.
-    pub plan_flags: Vec<String>,
+}
+
+/// The kind of memory asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// A GPU's memory where there is one, else the host's.
+    Best,
+    /// The host's.
+    Memfd,
+    /// A GPU's.
+    Vmm(DeviceChoice),
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// By the driver's number.
+    Number(u32),
+    /// By what it is.
+    Uuid(String),
 }
 
 /// How to show a plan.
@@ -130,14 +152,11 @@ pub enum CommandError {
     /// No model was named.
     #[error("name the model to hold with --base FILE (see ds4-weightd --help)")]
     NoModel,
-    /// The one backend that does not exist yet.
-    #[error("--backend vmm is not built into this version: use --backend memfd, which serves workers on the CPU")]
-    Vmm,
     /// A GPU was named for memory that is not on one.
-    #[error("--device {device} names a GPU, and --backend memfd holds weights in host memory: leave --device out")]
+    #[error("{flag} names a GPU, and --backend memfd holds weights in host memory: leave {flag} out")]
     Device {
-        /// The number given.
-        device: u32,
+        /// The flag given.
+        flag: &'static str,
     },
     /// A name that cannot be part of a file name.
     #[error("--name {name:?} must be 1 to 64 letters, digits, dots, dashes or underscores, and not begin with a dot")]
@@ -210,22 +229,37 @@ impl Command {
 }
 
 fn load_config(args: &Args) -> Result<LoadConfig, CommandError> {
-    if args.backend == Backend::Vmm {
-        return Err(CommandError::Vmm);
-    }
-    if args.device != 0 {
-        return Err(CommandError::Device { device: args.device });
-    }
     let base = args.base.clone().ok_or(CommandError::NoModel)?;
     let mtp = args.mtp.clone().map(|path| (Role::Mtp, path));
-    let reserve = args.reserve_gb.unwrap_or(RESERVE_HOST_GB);
     Ok(LoadConfig {
         models: std::iter::once((Role::Base, base)).chain(mtp).collect(),
         span: Bytes::mib(args.span_mb),
-        reserve: Bytes::gib(reserve),
+        backend: backend(args)?,
+        reserve: args.reserve_gb.map(Bytes::gib),
+        worker_min: args.worker_min_gb.map(Bytes::gib),
+        verify: match args.verify {
+            VerifyChoice::None => Verify::None,
+            VerifyChoice::Sample => Verify::Sample,
+            VerifyChoice::Full => Verify::Full,
+        },
         preflight: !args.no_preflight,
-        plan_flags: vec!["--backend memfd".to_owned(), format!("--span-mb {}", args.span_mb)],
     })
+}
+
+/// A GPU that is named is meant.
+fn backend(args: &Args) -> Result<BackendChoice, CommandError> {
+    let device = match (&args.device_uuid, args.device) {
+        (Some(uuid), _) => Some((DeviceChoice::Uuid(uuid.clone()), "--device-uuid")),
+        (None, Some(number)) => Some((DeviceChoice::Number(number), "--device")),
+        (None, None) => None,
+    };
+    match (args.backend, device) {
+        (Some(Backend::Memfd), Some((_, flag))) => Err(CommandError::Device { flag }),
+        (Some(Backend::Memfd), None) => Ok(BackendChoice::Memfd),
+        (None, None) => Ok(BackendChoice::Best),
+        (_, Some((device, _))) => Ok(BackendChoice::Vmm(device)),
+        (Some(Backend::Vmm), None) => Ok(BackendChoice::Vmm(DeviceChoice::Number(0))),
+    }
 }
 
 fn status_config(args: &Args, platform: &Platform) -> Result<StatusConfig, CommandError> {

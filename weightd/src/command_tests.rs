@@ -71,10 +71,9 @@ fn every_published_flag_that_is_not_taken_names_what_replaces_it() {
 
 #[test]
 fn backends_and_devices_that_do_not_exist_are_refused_by_name() {
-    assert!(refused(&["--base", "m", "--backend", "vmm"]).contains("--backend memfd"));
     let text = refused(&["--base", "m", "--backend", "ipc"]);
     assert!(text.contains("'ipc'") && text.contains("memfd"), "{text}");
-    assert!(refused(&["--base", "m", "--device", "1"]).contains("leave --device out"));
+    assert!(refused(&["--base", "m", "--backend", "memfd", "--device", "1"]).contains("leave --device out"));
 }
 
 #[test]
@@ -128,7 +127,21 @@ fn settings_carry_their_origin() {
     };
     assert_eq!(origin("--span-mb"), ("64", "command line"));
     assert_eq!(origin("--drain-timeout"), ("30", "default"));
-    assert_eq!(plan.load.reserve, Bytes::gib(1));
+    assert_eq!(plan.load.reserve, None);
+}
+
+#[test]
+fn a_named_gpu_is_meant_and_none_is_the_best_there_is() {
+    let backend = |arguments: &[&str]| {
+        let arguments = [&["--base", "m.gguf", "--dry-run"], arguments].concat();
+        let Command::Plan(plan) = parse(&arguments).unwrap() else { panic!("not a plan") };
+        plan.load.backend
+    };
+    assert_eq!(backend(&[]), BackendChoice::Best);
+    assert_eq!(backend(&["--backend", "memfd"]), BackendChoice::Memfd);
+    assert_eq!(backend(&["--backend", "vmm"]), BackendChoice::Vmm(DeviceChoice::Number(0)));
+    assert_eq!(backend(&["--device", "2"]), BackendChoice::Vmm(DeviceChoice::Number(2)));
+    assert_eq!(backend(&["--device-uuid", "GPU-1"]), BackendChoice::Vmm(DeviceChoice::Uuid("GPU-1".into())));
 }
 
 #[test]
@@ -136,5 +149,5 @@ fn a_reserve_of_nothing_is_still_a_preflight() {
     let Command::Plan(plan) = parse(&["--base", "m.gguf", "--reserve-gb", "0", "--dry-run"]).unwrap() else {
         panic!("not a plan")
     };
-    assert_eq!((plan.load.reserve, plan.load.preflight), (Bytes::ZERO, true));
+    assert_eq!((plan.load.reserve, plan.load.preflight), (Some(Bytes::ZERO), true));
 }

@@ -12,6 +12,7 @@ const EXITS: &[Exit] = &[
     Exit::Usage,
     Exit::ModelFile,
     Exit::Memory,
+    Exit::Device,
     Exit::LockHeld,
     Exit::StaleState,
     Exit::Aborted,
@@ -26,7 +27,7 @@ const LONG_ABOUT: &str = "\
 Loads a model once and lends it to workers.
 
 ds4-weightd reads a GGUF file into memory that other processes can map read-only, \
-and stays. Workers (ds4-server, ds4) attach to it in milliseconds, so that a worker's \
+on a GPU or on the host, and stays. Workers (ds4-server, ds4) attach to it in milliseconds, so that a worker's \
 crash, upgrade or change of flags costs no loading.
 
 Whoever can attach can read the weights; everyone with this user id, and root, can. \
@@ -127,21 +128,34 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "weights", env = "DS4_NAME")]
     pub(crate) name: String,
 
-    /// Kind of memory
-    #[arg(long, value_enum, default_value = "memfd", env = "DS4_BACKEND")]
-    pub(crate) backend: Backend,
+    /// Kind of memory [default: vmm where this program is built for GPUs and there is one, else memfd]
+    #[arg(long, value_enum, env = "DS4_BACKEND")]
+    pub(crate) backend: Option<Backend>,
 
-    /// Number of the GPU, with --backend vmm
-    #[arg(long, value_name = "N", default_value = "0", value_parser = id, env = "DS4_DEVICE", allow_negative_numbers = true)]
-    pub(crate) device: u32,
+    /// Number of the GPU, with --backend vmm; the driver counts those that CUDA_VISIBLE_DEVICES shows [default: 0]
+    #[arg(long, value_name = "N", value_parser = id, env = "DS4_DEVICE", allow_negative_numbers = true)]
+    pub(crate) device: Option<u32>,
+
+    /// The GPU by its UUID (GPU-...), which stays when numbers change
+    #[arg(long, value_name = "UUID", conflicts_with = "device", env = "DS4_DEVICE_UUID")]
+    pub(crate) device_uuid: Option<String>,
 
     /// Size that shared ranges grow to, in MiB; a tensor is never cut
     #[arg(long, value_name = "MIB", default_value = "1024", value_parser = span, env = "DS4_SPAN_MB", allow_negative_numbers = true)]
     pub(crate) span_mb: u64,
 
-    /// Memory that must stay free, in GiB; loading is refused if it would not [default: 1 for memfd]
+    /// Memory that must stay free, in GiB; loading is refused if it would not [default: 1 for memfd, 4 on a GPU, 32 on
+    /// a GPU that shares the host's memory]
     #[arg(long, value_name = "GIB", value_parser = number(0, 1 << 20), env = "DS4_RESERVE_GB", allow_negative_numbers = true)]
     pub(crate) reserve_gb: Option<u64>,
+
+    /// Memory that must be left for a worker beside the weights, in GiB [default: 4 on a GPU, else 0]
+    #[arg(long, value_name = "GIB", value_parser = number(0, 1 << 20), env = "DS4_WORKER_MIN_GB", allow_negative_numbers = true)]
+    pub(crate) worker_min_gb: Option<u64>,
+
+    /// How much of what was loaded is compared with the files once more before workers may have it
+    #[arg(long, value_enum, value_name = "HOW", default_value = "sample", env = "DS4_VERIFY")]
+    pub(crate) verify: VerifyChoice,
 
     /// Load even if the memory does not seem to suffice
     #[arg(long, env = "DS4_NO_PREFLIGHT", value_parser = BoolishValueParser::new())]
@@ -192,8 +206,18 @@ pub(crate) struct Args {
 pub(crate) enum Backend {
     /// Host memory, for workers on the CPU
     Memfd,
-    /// GPU memory; not in this version
+    /// GPU memory, for workers on that GPU
     Vmm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerifyChoice {
+    /// Nothing
+    None,
+    /// Leaves from all over the model, a fraction of a second
+    Sample,
+    /// Every byte, which takes about as long as loading
+    Full,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,12 +1,13 @@
 //! Why an owner ends, and with which exit code.
 
+use crate::backend::BackendError;
 use crate::broker::BrokerError;
 use crate::lock::LockError;
 use crate::stale::StaleError;
 use ds4_gguf::GgufError;
 use ds4_host::Exit;
 use ds4_manifest::PublishError;
-use ds4_resident::{LoadError, MemoryError, PlanError, PreflightRefused};
+use ds4_resident::{LoadError, LoadFailure, MemoryError, PlanError, PreflightRefused};
 use std::io;
 use thiserror::Error;
 
@@ -22,6 +23,9 @@ pub enum OwnerError {
     /// The socket was not opened.
     #[error(transparent)]
     Broker(#[from] BrokerError),
+    /// The GPU cannot be used.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
     /// The model's files cannot be opened.
     #[error(transparent)]
     Model(#[from] GgufError),
@@ -84,12 +88,17 @@ impl OwnerError {
             OwnerError::Stale(_) => Exit::StaleState,
             OwnerError::Model(_) | OwnerError::Plan(_) => Exit::ModelFile,
             OwnerError::Preflight(_) | OwnerError::FdLimit { .. } => Exit::Memory,
-            OwnerError::Load(error) => match error {
-                LoadError::File(_) | LoadError::OtherModel { .. } | LoadError::Plan(_) => Exit::ModelFile,
-                LoadError::Range(_) | LoadError::MemoryVanished { .. } => Exit::Memory,
-                LoadError::Cancelled => Exit::Aborted,
-                LoadError::Artifacts { .. } | LoadError::Memory(_) => Exit::Failed,
+            OwnerError::Load(error) => match error.failure() {
+                LoadFailure::ModelFile => Exit::ModelFile,
+                LoadFailure::Memory => Exit::Memory,
+                LoadFailure::Device => Exit::Device,
+                LoadFailure::Cancelled => Exit::Aborted,
+                LoadFailure::Other => Exit::Failed,
             },
+            #[cfg(not(feature = "cuda"))]
+            OwnerError::Backend(BackendError::NotBuilt) => Exit::Usage,
+            #[cfg(feature = "cuda")]
+            OwnerError::Backend(_) => Exit::Device,
             OwnerError::Aborted => Exit::Aborted,
             OwnerError::Memory(_)
             | OwnerError::SelfCheck { .. }

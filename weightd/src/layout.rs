@@ -1,10 +1,12 @@
 //! The manifest of what was loaded.
 
+use crate::backend::{described, needs};
 use crate::command::Paths;
+use crate::loading::Prepared;
 use crate::store::Facts;
 use ds4_gguf::{FileStamp, Model, SHARD_ALIGN, Shard};
-use ds4_manifest::{Broker, Device, ModelFile, Owner, Place, Range, State, Tensor, Totals, WeightsManifest};
-use ds4_resident::{ContentIdentity, Plan, Resident, Role};
+use ds4_manifest::{Artifact, Broker, Digest, ModelFile, Owner, Place, Range, State, Tensor, Totals, WeightsManifest};
+use ds4_resident::{ContentIdentity, Plan, PlannedArtifact, Resident, Role};
 use ds4_wire::{PROTO_MAX, PROTO_MIN};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,11 +16,11 @@ pub(crate) fn manifest(
     facts: &Facts,
     owner: Owner,
     paths: &Paths,
-    models: &[(Role, Model)],
-    plan: &Plan,
-    plan_flags: &[String],
+    prepared: &Prepared,
+    plan_flags: Vec<String>,
     resident: &Resident,
 ) -> WeightsManifest {
+    let Prepared { destination, models, plan } = prepared;
     let ranges = plan.ranges.iter().map(|range| Range { id: range.id, len: range.len, allocated: range.allocated });
     let mut manifest = WeightsManifest {
         schema: WeightsManifest::SCHEMA.to_owned(),
@@ -27,12 +29,7 @@ pub(crate) fn manifest(
         state: State::Ready,
         created_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
         owner,
-        device: Device {
-            backend: "memfd".to_owned(),
-            name: "host memory".to_owned(),
-            uuid: None,
-            granularity: plan.granularity,
-        },
+        device: described(destination),
         broker: Broker {
             path: paths.socket.to_string_lossy().into_owned(),
             proto_min: PROTO_MIN,
@@ -43,15 +40,26 @@ pub(crate) fn manifest(
             .iter()
             .filter_map(|(role, identity)| entry(*role, identity, models, plan))
             .collect(),
-        // This backend builds none: the loader refuses a plan that has any.
-        artifacts: Vec::new(),
+        artifacts: artifacts(plan, resident),
         ranges: ranges.collect(),
-        needs: Vec::new(),
+        needs: needs(plan),
         totals: Totals::default(),
-        plan_flags: plan_flags.to_vec(),
+        plan_flags,
     };
     manifest.totals = manifest.count();
     manifest
+}
+
+fn artifacts(plan: &Plan, resident: &Resident) -> Vec<Artifact> {
+    let artifact = |(planned, leaf_root): (&PlannedArtifact, &Digest)| Artifact {
+        layout: planned.layout.clone(),
+        model: planned.role.name().to_owned(),
+        tensor: planned.tensor.clone(),
+        replaces_raw: planned.replaces_raw,
+        leaf_root: *leaf_root,
+        place: planned.place,
+    };
+    plan.artifacts.iter().zip(&resident.artifact_roots).map(artifact).collect()
 }
 
 /// What the manifest says of one model; `None` if it is not among `models`, of which the plan was made.

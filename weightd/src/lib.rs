@@ -13,6 +13,7 @@
 //! block in poll, so an idle owner uses no CPU.
 
 mod access;
+mod backend;
 mod bell;
 mod broker;
 mod command;
@@ -33,7 +34,11 @@ mod status;
 mod store;
 
 pub use access::Access;
-pub use command::{Command, CommandError, LoadConfig, Paths, PlanConfig, ServeConfig, Setting, StatusConfig};
+pub use backend::BackendError;
+pub use command::{
+    BackendChoice, Command, CommandError, DeviceChoice, LoadConfig, Paths, PlanConfig, ServeConfig, Setting,
+    StatusConfig,
+};
 pub use config::Platform;
 pub use error::OwnerError;
 

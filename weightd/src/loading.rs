@@ -1,5 +1,6 @@
 //! From model files to weights in memory, step by step, with every step visible to who asks.
 
+use crate::backend;
 use crate::command::LoadConfig;
 use crate::error::OwnerError;
 use crate::report::warn_or_refuse;
@@ -7,8 +8,7 @@ use crate::store::{Stage, Store};
 use ds4_gguf::Model;
 use ds4_host::Progress as Display;
 use ds4_resident::{
-    HOST_TRIP_FLOOR, LoadOptions, Plan, PlanOptions, Preflight, Progress, Reading, Resident, Role, SystemMemory,
-    TensorTable, load, plan, preflight, staging_bytes,
+    Destination, LoadOptions, Plan, Preflight, Progress, Reading, Resident, Role, TensorTable, load, plan,
 };
 use ds4_units::Bytes;
 use ds4_wire::MemoryTerm;
@@ -20,23 +20,37 @@ const FDS_BESIDE_RANGES: u64 = 64;
 
 /// The files, held open from plan to publication, and what is to become of them.
 pub(crate) struct Prepared {
+    pub(crate) destination: Destination,
     pub(crate) models: Vec<(Role, Model)>,
     pub(crate) plan: Plan,
 }
 
 /// Opens the models and lays out their tensors. Blocks on the disk.
-pub(crate) fn prepare(config: &LoadConfig) -> Result<Prepared, OwnerError> {
+pub(crate) fn prepare(config: &LoadConfig, destination: Destination) -> Result<Prepared, OwnerError> {
     let open = |(role, path): &(Role, std::path::PathBuf)| Ok((*role, Model::open(path)?));
     let models = config.models.iter().map(open).collect::<Result<Vec<_>, OwnerError>>()?;
     let tables: Vec<TensorTable<'_>> =
         models.iter().map(|(role, model)| TensorTable { role: *role, tensors: model.tensors() }).collect();
-    let plan = plan(&tables, &PlanOptions { span: config.span, ..PlanOptions::default() })?;
-    Ok(Prepared { models, plan })
+    let plan = plan(&tables, &destination.plan_options(config.span, &tables))?;
+    Ok(Prepared { destination, models, plan })
 }
 
-/// Adds up what loading will need.
-pub(crate) fn check_memory(plan: &Plan, reserve: Bytes) -> Result<Preflight, OwnerError> {
-    Ok(preflight(plan, staging_bytes(Reading::default_threads()), reserve, &SystemMemory::new())?)
+impl Prepared {
+    /// Adds up what loading will need: a table for each pool of memory.
+    pub(crate) fn check_memory(&self, config: &LoadConfig) -> Result<Vec<Preflight>, OwnerError> {
+        let worker_min = config.worker_min.unwrap_or(self.destination.default_worker_min());
+        Ok(self.destination.preflight(&self.plan, reserve(config, &self.destination), worker_min)?)
+    }
+
+    /// The flags that shape the plan, as effective.
+    pub(crate) fn plan_flags(&self, config: &LoadConfig) -> Vec<String> {
+        vec![format!("--backend {}", backend::name(&self.destination)), format!("--span-mb {}", config.span.0 >> 20)]
+    }
+}
+
+/// What must stay free.
+pub(crate) fn reserve(config: &LoadConfig, destination: &Destination) -> Bytes {
+    config.reserve.unwrap_or(destination.default_reserve())
 }
 
 /// Each range costs two descriptors while it is sent; refuses a plan that this process could not serve.
@@ -49,6 +63,7 @@ pub(crate) fn check_fd_limit(plan: &Plan, have: u64) -> Result<(), OwnerError> {
 /// Loads everything, entering each stage in `store` as it begins. Blocks; a stop ends it within one piece of 2 MiB.
 pub(crate) fn load_weights(
     config: &LoadConfig,
+    destination: Destination,
     name: &str,
     fd_limit: u64,
     store: &Store,
@@ -56,22 +71,28 @@ pub(crate) fn load_weights(
     let go_on = || if store.is_stopped() { Err(OwnerError::Aborted) } else { Ok(()) };
     go_on()?;
     store.enter(Stage::Planning);
-    let prepared = prepare(config)?;
+    let prepared = prepare(config, destination)?;
     check_fd_limit(&prepared.plan, fd_limit)?;
     go_on()?;
     store.enter(Stage::Preflight);
-    let table = check_memory(&prepared.plan, config.reserve)?;
-    store.set_memory(terms(&table));
-    table.to_string().lines().for_each(|line| info!("{line}"));
-    warn_or_refuse(&table, config.preflight)?;
+    let tables = prepared.check_memory(config)?;
+    store.set_memory(tables.iter().flat_map(terms).collect());
+    tables.iter().for_each(|table| table.to_string().lines().for_each(|line| info!("{line}")));
+    tables.iter().try_for_each(|table| warn_or_refuse(table, config.preflight))?;
     go_on()?;
     let total = prepared.plan.bytes_to_read();
     store.enter(Stage::Loading { total, since: Instant::now() });
     let models: Vec<(Role, &Model)> = prepared.models.iter().map(|(role, model)| (*role, model)).collect();
-    let options = LoadOptions { name: name.to_owned(), trip_floor: HOST_TRIP_FLOOR };
+    let destination = &prepared.destination;
+    let options = LoadOptions {
+        destination: destination.clone(),
+        name: name.to_owned(),
+        trip_floor: destination.trip_floor(),
+        verify: config.verify,
+    };
     let shown = Shown { display: Display::bytes("loading", total), store };
-    let reading = Reading { threads: Reading::default_threads(), progress: &shown, cancel: store.stop_flag() };
-    let resident = load(&prepared.plan, &models, &options, &SystemMemory::new(), &reading)?;
+    let reading = Reading { threads: destination.threads(), progress: &shown, cancel: store.stop_flag() };
+    let resident = load(&prepared.plan, &models, &options, &*destination.memory(), &reading)?;
     drop(shown);
     go_on()?;
     Ok((prepared, resident))

@@ -1,12 +1,13 @@
 //! The owner from its lock to its last byte.
 
+use crate::backend;
 use crate::broker::Broker;
 use crate::command::ServeConfig;
 use crate::drain::{drain, wait_for_stop};
 use crate::error::OwnerError;
 use crate::holders::{Holder, holders};
 use crate::layout::manifest;
-use crate::loading::load_weights;
+use crate::loading::{load_weights, reserve};
 use crate::lock::OwnerLock;
 use crate::process::this_process;
 use crate::stale::clear_previous;
@@ -31,11 +32,15 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
     let started = Instant::now();
     let fd_limit = raise_fd_limit().map_err(|source| OwnerError::System { action: "raise the file limit", source })?;
     let paths = &config.paths;
+    let destination = backend::destination(&config.load.backend)?;
+    let device = backend::described(&destination);
     info!(
         version = env!("CARGO_PKG_VERSION"),
         pid = std::process::id(),
-        backend = "memfd",
-        reserve = %config.load.reserve,
+        backend = device.backend,
+        reserve = %reserve(&config.load, &destination),
+        device = device.name,
+        uuid = device.uuid,
         manifest = %paths.manifest.display(),
         "starting"
     );
@@ -54,10 +59,9 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
     for Holder { pid, bytes } in holders(&format!("{name}-")) {
         warn!(pid, bytes = bytes.0, "a worker of an earlier owner still holds its weights; they are free when it ends");
     }
-    let (prepared, resident) = load_weights(&config.load, &name, fd_limit, &store)?;
+    let (prepared, resident) = load_weights(&config.load, destination, &name, fd_limit, &store)?;
     let owner = this_process().map_err(|source| OwnerError::System { action: "look at this process", source })?;
-    let flags = &config.load.plan_flags;
-    let manifest = manifest(&facts, owner, paths, &prepared.models, &prepared.plan, flags, &resident);
+    let manifest = manifest(&facts, owner, paths, &prepared, prepared.plan_flags(&config.load), &resident);
     let report = resident.report;
     let holdings = Arc::new(Holdings { manifest, ranges: resident.ranges });
     // The files have been read and proved unchanged: let go of them.

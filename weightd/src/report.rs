@@ -1,8 +1,9 @@
 //! What serving would do, shown without doing it.
 
+use crate::backend::destination;
 use crate::command::PlanConfig;
 use crate::error::OwnerError;
-use crate::loading::{Prepared, check_memory, prepare};
+use crate::loading::{Prepared, prepare};
 use ds4_host::printable;
 use ds4_resident::{Plan, Preflight};
 use serde_json::json;
@@ -11,20 +12,22 @@ use tracing::warn;
 
 /// Prints plan, memory table and, as JSON, every setting; ends like serving would if the memory does not suffice.
 pub(crate) fn show_plan(config: &PlanConfig) -> Result<(), OwnerError> {
-    let Prepared { models, plan } = prepare(&config.load)?;
-    let table = check_memory(&plan, config.load.reserve)?;
+    let prepared = prepare(&config.load, destination(&config.load.backend)?)?;
+    let tables = prepared.check_memory(&config.load)?;
+    let Prepared { models, plan, .. } = &prepared;
     let text = if config.json {
-        let object = json!({ "plan": plan, "preflight": table, "settings": config.settings });
+        let object = json!({ "plan": plan, "preflight": tables, "settings": config.settings });
         format!("{object}\n")
     } else {
         let names = models.iter().map(|(role, model)| {
             let shards = model.shards().iter().map(|shard| printable(&shard.path().to_string_lossy()).into_owned());
             format!("{role:<16} {}\n", shards.collect::<Vec<_>>().join(", "))
         });
-        format!("{}{}\n{table}\n", names.collect::<String>(), summary(&plan))
+        let tables: Vec<String> = tables.iter().map(|table| format!("{table}\n")).collect();
+        format!("{}{}\n{}", names.collect::<String>(), summary(plan), tables.join("\n"))
     };
     print(&text)?;
-    warn_or_refuse(&table, config.load.preflight)
+    tables.iter().try_for_each(|table| warn_or_refuse(table, config.load.preflight))
 }
 
 /// Refuses when the memory does not suffice, unless the operator has chosen to go on.

@@ -1,7 +1,7 @@
 //! What the owner holds and how far it is, shared between the main thread and the connections.
 
 use crate::bell::Bell;
-use ds4_gpu::SealedRange;
+use ds4_gpu::SharedRange;
 use ds4_manifest::{InstanceId, WeightsManifest};
 use ds4_units::Bytes;
 use ds4_wire::{Hello, MemoryTerm, OwnerStatus, PROTO_MAX, PROTO_MIN, Peer, Phase, Refusal, Welcome, WorkerStatus};
@@ -16,7 +16,7 @@ use tracing::info;
 #[derive(Debug)]
 pub(crate) struct Holdings {
     pub(crate) manifest: WeightsManifest,
-    pub(crate) ranges: Vec<SealedRange>,
+    pub(crate) ranges: Vec<SharedRange>,
 }
 
 /// How far the owner is, with what it has by then.

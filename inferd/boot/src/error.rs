@@ -5,7 +5,7 @@ use ds4_host::Exit;
 use ds4_import::{ImportError, ImportFailure, SelfLoadError};
 use ds4_manifest::ManifestError;
 use ds4_model::FamilyError;
-use ds4_resident::LoadError;
+use ds4_resident::LoadFailure;
 use std::path::PathBuf;
 
 /// Why there is no model to run.
@@ -75,11 +75,12 @@ fn self_load_exit(error: &SelfLoadError) -> Exit {
         SelfLoadError::Plan(_) | SelfLoadError::Unresolved { .. } => Exit::ModelFile,
         SelfLoadError::Preflight(_) | SelfLoadError::Map(_) => Exit::Memory,
         SelfLoadError::Memory(_) => Exit::Failed,
-        SelfLoadError::Load(error) => match error {
-            LoadError::File(_) | LoadError::OtherModel { .. } | LoadError::Plan(_) => Exit::ModelFile,
-            LoadError::Range(_) | LoadError::MemoryVanished { .. } => Exit::Memory,
-            LoadError::Cancelled => Exit::Aborted,
-            LoadError::Artifacts { .. } | LoadError::Memory(_) => Exit::Failed,
+        SelfLoadError::Load(error) => match error.failure() {
+            LoadFailure::ModelFile => Exit::ModelFile,
+            LoadFailure::Memory => Exit::Memory,
+            LoadFailure::Device => Exit::Device,
+            LoadFailure::Cancelled => Exit::Aborted,
+            LoadFailure::Other => Exit::Failed,
         },
     }
 }

@@ -4,7 +4,8 @@ use crate::progress::{Notes, Shown};
 use crate::{BootError, Fallback, ModelArgs};
 use ds4_gguf::Model as GgufModel;
 use ds4_import::{
-    AttachOptions, ImportError, ImportFailure, Lease, OwnerState, SelfLoadOptions, Weights, attach, self_load,
+    AttachOptions, ComputeDevice, ImportError, ImportFailure, Lease, OwnerState, SelfLoadOptions, Weights, attach,
+    self_load,
 };
 use ds4_units::Bytes;
 use std::path::Path;
@@ -12,9 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
-
-/// Memory that loading in this process leaves free.
-const SELF_LOAD_RESERVE: Bytes = Bytes::gib(1);
 
 /// Weights, and the lease when an owner lent them.
 pub(crate) struct Source {
@@ -86,7 +84,8 @@ fn load(file: &GgufModel, cancel: &AtomicBool) -> Result<Source, BootError> {
     let began = Instant::now();
     let total = Bytes(file.tensors().iter().map(|tensor| tensor.len.0).sum());
     let progress = Shown::new("load", total);
-    let loaded = self_load(file, &SelfLoadOptions { reserve: SELF_LOAD_RESERVE, progress: &progress, cancel })?;
+    let loaded =
+        self_load(file, &SelfLoadOptions { device: ComputeDevice::Cpu, reserve: None, progress: &progress, cancel })?;
     info!(
         bytes = %total,
         load_s = format!("{:.2}", began.elapsed().as_secs_f64()),

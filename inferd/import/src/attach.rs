@@ -1,17 +1,18 @@
 //! Attaching to an owner.
 
-use crate::Weights;
 use crate::error::{ImportError, ImportFailure, total};
 use crate::identity::{check_own_file, check_sample, stated_identity};
 use crate::lease::{Lease, OnChange, OwnerState};
 use crate::mapped::{Placed, weights};
 use crate::receive::{Ask, Received, confirm, phase_behind, receive};
+use crate::{ComputeDevice, Weights};
 use ds4_gguf::Model as GgufModel;
-use ds4_gpu::{Memory, ReadMapping};
-use ds4_manifest::{ManifestError, Model, Trust, TrustError, WeightsManifest};
+use ds4_gpu::Memory;
+use ds4_manifest::{Artifact, ManifestError, Model, Tensor, Trust, TrustError, WeightsManifest};
 use ds4_resident::{ContentRoot, Progress};
 use ds4_units::{Bytes, Layout};
 use ds4_wire::WireError;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +22,6 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(50);
 /// Between two notes about waiting.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
-/// The kind of memory that this crate maps.
-const BACKEND: &str = "memfd";
 
 /// How to attach.
 pub struct AttachOptions<'a> {
@@ -34,8 +33,8 @@ pub struct AttachOptions<'a> {
     pub own_file: Option<&'a GgufModel>,
     /// Users whose manifests and sockets are believed, beside this process's own and root.
     pub trusted_uids: &'a [u32],
-    /// Layouts beside the file's own that the caller can read.
-    pub capabilities: &'a [&'a str],
+    /// Where the caller computes.
+    pub device: ComputeDevice,
     /// How long to wait for an owner that is not there or not ready.
     pub wait: Duration,
     /// Told about waiting, and about reading the own file if its content must be compared.
@@ -54,7 +53,7 @@ impl<'a> AttachOptions<'a> {
             worker_id,
             own_file: None,
             trusted_uids: &[],
-            capabilities: &[],
+            device: ComputeDevice::Cpu,
             wait: Duration::ZERO,
             progress: &(),
             cancel,
@@ -84,18 +83,6 @@ pub struct ImportReport {
     pub bytes: Bytes,
     /// Time from reading the manifest, once it was there, to the last mapping.
     pub elapsed: Duration,
-}
-
-/// A mapped range that keeps the lease alive. Fields drop in order: first the mapping, then the lease.
-struct LeasedRange {
-    mapping: ReadMapping,
-    _lease: Arc<Lease>,
-}
-
-impl AsRef<[u8]> for LeasedRange {
-    fn as_ref(&self) -> &[u8] {
-        self.mapping.as_ref()
-    }
 }
 
 /// Attaches to the owner whose manifest is at `manifest`. Blocks for up to the options' waiting time, and for the time
@@ -134,8 +121,7 @@ fn attempt(path: &Path, options: &AttachOptions<'_>) -> Result<Attached, ImportE
     if let Some(own) = options.own_file {
         check_own_file(model, identity, own, options)?;
     }
-    let ask =
-        Ask { worker_id: options.worker_id, model: options.model, capabilities: options.capabilities, trust: &trust };
+    let ask = Ask { worker_id: options.worker_id, model: options.model, device: &options.device, trust: &trust };
     let received = receive(path, &manifest, &ask)?;
     finish(&manifest, model, identity, received, options, started)
 }
@@ -150,13 +136,6 @@ fn finish(
     started: Instant,
 ) -> Result<Attached, ImportError> {
     let Received { connection, mappings, mut draining } = received;
-    let bytes_of = |tensor: &str| {
-        let index = model.tensors.binary_search_by(|there| there.name.as_str().cmp(tensor)).ok()?;
-        let place = model.tensors[index].place?;
-        let end = place.offset.checked_add(place.len)?.index();
-        mappings.get(place.range as usize)?.as_ref().get(place.offset.index()..end)
-    };
-    check_sample(model, bytes_of)?;
     let bytes = total(manifest.ranges.iter().map(|range| range.allocated));
     confirm(&connection, bytes.0, &mut draining)?;
     let initial = if draining { OwnerState::Draining } else { OwnerState::Up };
@@ -165,18 +144,31 @@ fn finish(
     let lease = Lease::watch(connection, instance, manifest.generation, manifest.owner.pid, initial, on_change)
         .map_err(|source| ImportError::Wire(WireError::Io { action: "watch the owner", source }))?;
     let lease = Arc::new(lease);
-    let ranges: Vec<Memory> =
-        mappings.into_iter().map(|mapping| Memory::host(LeasedRange { mapping, _lease: lease.clone() })).collect();
+    let ranges: Vec<Memory> = mappings.into_iter().map(|mapping| mapping.into_memory(Some(lease.clone()))).collect();
+    check_sample(model, &ranges)?;
+    let weights = weights(&ranges, placed(manifest, model)).map_err(|tensor| ImportError::Unresolved { tensor })?;
     let report = ImportReport { ranges: ranges.len(), bytes, elapsed: started.elapsed() };
-    let placed = model.tensors.iter().map(|tensor| Placed {
-        name: &tensor.name,
-        kind: tensor.kind,
-        dims: &tensor.dims,
-        layout: Layout::Gguf,
-        place: tensor.place,
-    });
-    let weights = weights(&ranges, placed).map_err(|tensor| ImportError::Unresolved { tensor })?;
     Ok(Attached { weights, identity, lease, report })
+}
+
+/// Where the manifest has a model's tensors.
+fn placed<'m>(manifest: &'m WeightsManifest, model: &'m Model) -> Vec<Placed<'m>> {
+    let artifacts: BTreeMap<&str, &Artifact> = manifest
+        .artifacts
+        .iter()
+        .filter(|artifact| artifact.model == model.id && artifact.replaces_raw)
+        .map(|artifact| (artifact.tensor.as_str(), artifact))
+        .collect();
+    let tensor = |tensor: &'m Tensor| {
+        let (layout, place) = match artifacts.get(tensor.name.as_str()) {
+            // A layout that is not known here was asked for as a capability, and is none of ours.
+            Some(artifact) => (Layout::from_name(&artifact.layout), Some(artifact.place)),
+            None => (Some(Layout::Gguf), tensor.place),
+        };
+        let (place, layout) = (place.filter(|_| layout.is_some()), layout.unwrap_or(Layout::Gguf));
+        Placed { name: &tensor.name, kind: tensor.kind, dims: &tensor.dims, layout, place }
+    };
+    model.tensors.iter().map(tensor).collect()
 }
 
 /// The manifest, or how far the owner is that will write it.
@@ -202,12 +194,16 @@ fn socket_beside(manifest: &Path) -> PathBuf {
 /// The model asked for, if this process can read it.
 fn wanted_model<'m>(manifest: &'m WeightsManifest, options: &AttachOptions<'_>) -> Result<&'m Model, ImportError> {
     let device = &manifest.device;
-    if device.backend != BACKEND {
+    if device.backend != options.device.backend() || device.uuid.as_deref() != options.device.uuid() {
         let name = &device.name;
         let named = device.uuid.as_ref().map_or_else(|| name.clone(), |uuid| format!("{name} ({uuid})"));
-        return Err(ImportError::Device { backend: device.backend.clone(), device: named });
+        let want = options.device.backend();
+        let own =
+            options.device.uuid().map_or_else(|| "host memory".to_owned(), |uuid| format!("GPU memory of {uuid}"));
+        return Err(ImportError::Device { backend: device.backend.clone(), device: named, own, want });
     }
-    if let Some(need) = manifest.needs.iter().find(|need| !options.capabilities.contains(&need.capability.as_str())) {
+    let capabilities = options.device.capabilities();
+    if let Some(need) = manifest.needs.iter().find(|need| !capabilities.contains(&need.capability)) {
         let (capability, avoid_with) = (need.capability.clone(), need.avoid_with.clone());
         return Err(ImportError::MissingCapability { capability, avoid_with });
     }

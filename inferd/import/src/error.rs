@@ -1,6 +1,7 @@
 //! Why weights cannot be attached. Every message names what to do.
 
-use ds4_gpu::RangeError;
+use crate::device::MapError;
+use ds4_gpu::MemoryError;
 use ds4_manifest::{ManifestError, TrustError};
 use ds4_resident::{ContentRoot, LoadError};
 use ds4_units::Bytes;
@@ -86,14 +87,19 @@ pub enum ImportError {
     },
     /// The weights are in a kind of memory that this worker does not read.
     #[error(
-        "the owner holds the weights in {backend} memory of {device}, and this worker reads memfd memory: start the \
-         owner with --backend memfd"
+        "the owner holds the weights in {backend} memory of {device}, and this worker computes in {own}: start the \
+         owner with --backend {want} on the worker's device, or the worker on the owner's (CUDA_VISIBLE_DEVICES may \
+         hide or renumber GPUs)"
     )]
     Device {
         /// The owner's backend.
         backend: String,
         /// Its device, with UUID if it has one.
         device: String,
+        /// Where this worker computes.
+        own: String,
+        /// The backend that would suit.
+        want: &'static str,
     },
     /// The owner holds other models.
     #[error("the owner holds {have}, not {want}")]
@@ -185,7 +191,7 @@ pub enum ImportError {
         /// The range.
         id: u32,
         /// What is wrong.
-        source: RangeError,
+        source: MapError,
     },
     /// A tensor is in no range.
     #[error("tensor {tensor:?} is in none of the imported ranges: restart the owner")]
@@ -193,6 +199,9 @@ pub enum ImportError {
         /// The tensor.
         tensor: String,
     },
+    /// Bytes of a tensor cannot be read back.
+    #[error(transparent)]
+    Read(#[from] MemoryError),
     /// The bytes of a tensor are not those that its digest names.
     #[error("tensor {tensor:?} in range {range} has other bytes than its digest says: restart the owner")]
     Corrupt {

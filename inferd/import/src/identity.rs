@@ -3,7 +3,8 @@
 use crate::attach::AttachOptions;
 use crate::error::{ImportError, first_path};
 use ds4_gguf::Model as GgufModel;
-use ds4_manifest::{Digest, Model, ModelFile, Tensor};
+use ds4_gpu::Memory;
+use ds4_manifest::{Digest, Model, ModelFile, Place, Tensor};
 use ds4_resident::{ContentIdentity, ContentRoot, LEAF, LoadError, Reading, TensorIdentity, identify, leaf_root};
 use ds4_units::Bytes;
 use std::collections::BTreeSet;
@@ -92,18 +93,21 @@ fn first_difference(owner: &[Tensor], own: &GgufModel) -> Option<String> {
 
 /// Hashes the smallest tensor of each range, as far as that is quick, and compares it with its digest. That the bytes
 /// cannot have changed since is what the seals are for; this finds ranges that are mixed up or empty.
-pub(crate) fn check_sample<'a>(model: &Model, bytes: impl Fn(&str) -> Option<&'a [u8]>) -> Result<(), ImportError> {
-    let mut tensors: Vec<&Tensor> = model.tensors.iter().filter(|tensor| tensor.place.is_some()).collect();
-    tensors.sort_by_key(|tensor| tensor.place.map(|place| (place.range, place.len, place.offset)));
-    tensors.dedup_by_key(|tensor| tensor.place.map(|place| place.range));
+pub(crate) fn check_sample(model: &Model, ranges: &[Memory]) -> Result<(), ImportError> {
+    let placed = model.tensors.iter().filter_map(|tensor| Some((tensor, tensor.place?)));
+    let mut tensors: Vec<(&Tensor, Place)> = placed.collect();
+    tensors.sort_by_key(|(_, place)| (place.range, place.len, place.offset));
+    tensors.dedup_by_key(|(_, place)| place.range);
     let mut left = SAMPLE_MAX.0;
-    for tensor in tensors {
-        let unresolved = || ImportError::Unresolved { tensor: tensor.name.clone() };
-        let (place, bytes) = tensor.place.zip(bytes(&tensor.name)).ok_or_else(unresolved)?;
+    for (tensor, place) in tensors {
         if place.len > SAMPLE_TENSOR_MAX || place.len.0 > left {
             continue;
         }
         left -= place.len.0;
+        let unresolved = || ImportError::Unresolved { tensor: tensor.name.clone() };
+        let end = place.offset.checked_add(place.len).ok_or_else(unresolved)?.index();
+        let range = ranges.get(place.range as usize).ok_or_else(unresolved)?;
+        let bytes = range.read(place.offset.index()..end)?;
         let leaves: Vec<Digest> = bytes.chunks(LEAF.index()).map(Digest::of).collect();
         if leaf_root(place.len, &leaves) != tensor.leaf_root {
             return Err(ImportError::Corrupt { tensor: tensor.name.clone(), range: place.range });

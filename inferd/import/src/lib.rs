@@ -6,6 +6,7 @@
 //! again is as good as the first time.
 
 mod attach;
+mod device;
 mod error;
 mod identity;
 mod lease;
@@ -16,6 +17,7 @@ mod tensor;
 mod weights;
 
 pub use attach::{AttachOptions, Attached, ImportReport, attach};
+pub use device::{ComputeDevice, MapError};
 pub use ds4_resident::{ContentRoot, Progress};
 pub use error::{ImportError, ImportFailure};
 pub use lease::{Lease, OwnerState};

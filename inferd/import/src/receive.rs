@@ -1,7 +1,7 @@
 //! The exchange with the owner, from connecting to mapped ranges.
 
+use crate::device::{ComputeDevice, MappedRange};
 use crate::error::ImportError;
-use ds4_gpu::ReadMapping;
 use ds4_manifest::{Trust, WeightsManifest};
 use ds4_wire::{
     Connection, Deadline, Event, FDS_PER_MESSAGE_MAX, Hello, PROTO_MAX, PROTO_MIN, Phase, RangeSize, Reply, Request,
@@ -20,7 +20,7 @@ const FDS_BESIDE_BATCH: u64 = 64;
 pub(crate) struct Received {
     pub(crate) connection: Connection,
     /// In order of id.
-    pub(crate) mappings: Vec<ReadMapping>,
+    pub(crate) mappings: Vec<MappedRange>,
     /// Whether the owner has begun to shut down in the meantime.
     pub(crate) draining: bool,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Received {
 pub(crate) struct Ask<'a> {
     pub(crate) worker_id: &'a str,
     pub(crate) model: &'a str,
-    pub(crate) capabilities: &'a [&'a str],
+    pub(crate) device: &'a ComputeDevice,
     pub(crate) trust: &'a Trust,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn receive(path: &Path, manifest: &WeightsManifest, ask: &Ask<'_>) ->
     let mut exchange = Exchange { connection, draining: false };
     exchange.hello(manifest, ask)?;
     exchange.check_ranges(manifest)?;
-    let mappings = exchange.map_all(manifest)?;
+    let mappings = exchange.map_all(manifest, ask.device)?;
     Ok(Received { connection: exchange.connection, mappings, draining: exchange.draining })
 }
 
@@ -108,7 +108,7 @@ impl Exchange {
             proto_max: PROTO_MAX,
             worker_id: ask.worker_id.to_owned(),
             pid: std::process::id(),
-            capabilities: ask.capabilities.iter().map(|&capability| capability.to_owned()).collect(),
+            capabilities: ask.device.capabilities(),
             want: Want {
                 model: Some(ask.model.to_owned()),
                 instance: Some(manifest.instance.0),
@@ -138,7 +138,7 @@ impl Exchange {
         Ok(())
     }
 
-    fn map_all(&mut self, manifest: &WeightsManifest) -> Result<Vec<ReadMapping>, ImportError> {
+    fn map_all(&mut self, manifest: &WeightsManifest, device: &ComputeDevice) -> Result<Vec<MappedRange>, ImportError> {
         let mut mappings = Vec::with_capacity(manifest.ranges.len());
         for batch in manifest.ranges.chunks(FDS_PER_MESSAGE_MAX) {
             let (first, count) = (mappings.len() as u32, batch.len() as u32);
@@ -155,7 +155,7 @@ impl Exchange {
                 return Err(ImportError::Wire(WireError::FdCount { got: fds.len(), want: batch.len() }));
             }
             for (range, fd) in batch.iter().zip(fds) {
-                let mapping = ReadMapping::map(fd, range.allocated);
+                let mapping = device.map(fd, range.allocated);
                 mappings.push(mapping.map_err(|source| ImportError::Range { id: range.id, source })?);
             }
         }

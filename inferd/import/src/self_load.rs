@@ -1,21 +1,25 @@
 //! Loading in this process, for a worker without an owner.
 
-use crate::Weights;
 use crate::mapped::{Placed, weights};
+use crate::{ComputeDevice, MapError, Weights};
 use ds4_gguf::Model;
-use ds4_gpu::{Memory, RangeError};
 use ds4_resident::{
-    ContentRoot, HOST_TRIP_FLOOR, LoadError, LoadOptions, LoadReport, MemoryError, PlanError, PlanOptions,
-    PreflightRefused, Progress, Reading, Role, SystemMemory, TensorTable, load, plan, preflight, staging_bytes,
+    ContentRoot, LoadError, LoadOptions, LoadReport, MemoryError, Plan, PlanError, PlannedTensor, Preflight,
+    PreflightRefused, Progress, Reading, Residency, Role, TensorTable, Verify, load, plan,
 };
 use ds4_units::{Bytes, Layout};
 use std::sync::atomic::AtomicBool;
 use thiserror::Error;
 
+/// Ranges grow to about this size.
+const SPAN: Bytes = Bytes::gib(1);
+
 /// How to load.
 pub struct SelfLoadOptions<'a> {
-    /// Memory that must stay free.
-    pub reserve: Bytes,
+    /// Where this process computes, and so where the weights go.
+    pub device: ComputeDevice,
+    /// Memory that must stay free; `None` for what an owner would leave.
+    pub reserve: Option<Bytes>,
     /// Told how it goes on.
     pub progress: &'a dyn Progress,
     /// Set to true to stop.
@@ -49,7 +53,7 @@ pub enum SelfLoadError {
     Load(#[from] LoadError),
     /// What was loaded cannot be mapped.
     #[error(transparent)]
-    Map(#[from] RangeError),
+    Map(#[from] MapError),
     /// A tensor is in no range.
     #[error("tensor {tensor:?} is in none of the loaded ranges")]
     Unresolved {
@@ -60,24 +64,39 @@ pub enum SelfLoadError {
 
 /// Reads a model into memory of this process, by the same plan and code as an owner. Blocks until everything is there.
 pub fn self_load(model: &Model, options: &SelfLoadOptions<'_>) -> Result<SelfLoaded, SelfLoadError> {
-    let table = TensorTable { role: Role::Base, tensors: model.tensors() };
-    let plan = plan(&[table], &PlanOptions::default())?;
-    let memory = SystemMemory::new();
-    let threads = Reading::default_threads();
-    preflight(&plan, staging_bytes(threads), options.reserve, &memory)?.check()?;
-    let reading = Reading { threads, progress: options.progress, cancel: options.cancel };
-    let load_options = LoadOptions { name: "ds4-self".to_owned(), trip_floor: HOST_TRIP_FLOOR };
-    let mut resident = load(&plan, &[(Role::Base, model)], &load_options, &memory, &reading)?;
+    let destination = options.device.destination();
+    let tables = [TensorTable { role: Role::Base, tensors: model.tensors() }];
+    let plan = plan(&tables, &destination.plan_options(SPAN, &tables))?;
+    destination
+        .preflight(&plan, options.reserve.unwrap_or(destination.default_reserve()), destination.default_worker_min())?
+        .iter()
+        .try_for_each(Preflight::check)?;
+    let reading = Reading { threads: destination.threads(), progress: options.progress, cancel: options.cancel };
+    let load_options = LoadOptions {
+        name: "ds4-self".to_owned(),
+        trip_floor: destination.trip_floor(),
+        verify: Verify::Sample,
+        destination: destination.clone(),
+    };
+    let memory = destination.memory();
+    let mut resident = load(&plan, &[(Role::Base, model)], &load_options, &*memory, &reading)?;
     let identity = resident.identities.swap_remove(0).1.root;
-    let ranges = resident.ranges.into_iter().map(|range| Ok(Memory::host(range.map()?)));
-    let ranges = ranges.collect::<Result<Vec<_>, RangeError>>()?;
-    let tensors = plan.models.iter().flat_map(|model| &model.tensors).map(|tensor| Placed {
-        name: &tensor.name,
-        kind: tensor.kind,
-        dims: &tensor.dims,
-        layout: Layout::Gguf,
-        place: tensor.residency.place(),
-    });
+    let ranges = resident.ranges.into_iter().map(|range| options.device.map_own(range));
+    let ranges = ranges.collect::<Result<Vec<_>, MapError>>()?;
+    let tensors = plan.models.iter().flat_map(|model| &model.tensors).map(|tensor| placed(&plan, tensor));
     let weights = weights(&ranges, tensors).map_err(|tensor| SelfLoadError::Unresolved { tensor })?;
     Ok(SelfLoaded { weights, identity, report: resident.report })
+}
+
+/// Where the plan has a tensor.
+fn placed<'p>(plan: &'p Plan, tensor: &'p PlannedTensor) -> Placed<'p> {
+    let (layout, place) = match &tensor.residency {
+        Residency::Replaced { artifact } => {
+            let artifact = &plan.artifacts[*artifact];
+            // The loader has filled it, so the layout is one of ours.
+            (Layout::from_name(&artifact.layout).unwrap_or(Layout::Gguf), Some(artifact.place))
+        }
+        residency => (Layout::Gguf, residency.place()),
+    };
+    Placed { name: &tensor.name, kind: tensor.kind, dims: &tensor.dims, layout, place }
 }

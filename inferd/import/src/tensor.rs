@@ -1,5 +1,6 @@
 //! One tensor: what it is, and where its bytes are.
 
+use ds4_gpu::layout::split_len;
 use ds4_gpu::{Memory, MemoryError};
 use ds4_units::{Layout, TensorType};
 use std::borrow::Cow;
@@ -29,9 +30,12 @@ impl Tensor {
         place: Range<usize>,
     ) -> Option<Tensor> {
         let elements = dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))?;
+        let columns = dims.first().copied().unwrap_or(1);
         let expected = match layout {
             Layout::Gguf => kind.byte_len(elements)?.index(),
-            Layout::Split => return None,
+            Layout::Split => {
+                split_len(kind, usize::try_from(elements.checked_div(columns)?).ok()?, columns as usize)?.index()
+            }
         };
         let fits = place.start <= place.end && place.end <= memory.len().index();
         (fits && expected == place.len()).then_some(Tensor { name, kind, dims, layout, memory, place })

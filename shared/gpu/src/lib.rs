@@ -22,8 +22,10 @@ pub mod layout;
 mod mapping;
 mod memory;
 mod range;
+mod shared;
 
 pub use error::RangeError;
 pub use mapping::ReadMapping;
 pub use memory::{DeviceMemory, DevicePtr, Memory, MemoryError};
 pub use range::{HostRange, SealedRange};
+pub use shared::SharedRange;

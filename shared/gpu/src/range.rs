@@ -71,6 +71,11 @@ impl HostRange {
         })
     }
 
+    /// Copies bytes out, without a mapping.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), RangeError> {
+        self.file.read_exact_at(out, offset).map_err(|source| RangeError::Read { offset, source })
+    }
+
     /// Makes the bytes final. The kernel refuses to change or resize them from now on, whoever asks.
     pub fn seal(self) -> Result<SealedRange, RangeError> {
         fcntl(&self.file, FcntlArg::F_ADD_SEALS(SEALS))

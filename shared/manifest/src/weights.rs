@@ -3,6 +3,7 @@
 use crate::{Digest, InstanceId};
 use ds4_units::{Bytes, TensorType};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// What an owner holds and how to reach it.
 ///
@@ -205,7 +206,7 @@ pub struct Need {
 pub struct Totals {
     /// Resident file bytes of all tensors; bytes that two tensors share count once.
     pub raw: Bytes,
-    /// Bytes of all artifacts.
+    /// Bytes of all artifacts; bytes that two share count once.
     pub artifacts: Bytes,
     /// Bytes taken from the device by all ranges.
     pub allocated: Bytes,
@@ -227,10 +228,11 @@ impl WeightsManifest {
     /// The sums over the tables as they are.
     pub fn count(&self) -> Totals {
         let tensors = self.models.iter().flat_map(|model| &model.tensors);
-        let raw: std::collections::BTreeSet<Place> = tensors.clone().filter_map(|tensor| tensor.place).collect();
+        let raw: BTreeSet<Place> = tensors.clone().filter_map(|tensor| tensor.place).collect();
+        let artifacts: BTreeSet<Place> = self.artifacts.iter().map(|artifact| artifact.place).collect();
         Totals {
             raw: sum(raw.iter().map(|place| place.len)),
-            artifacts: sum(self.artifacts.iter().map(|artifact| artifact.place.len)),
+            artifacts: sum(artifacts.iter().map(|place| place.len)),
             allocated: sum(self.ranges.iter().map(|range| range.allocated)),
             tensors: tensors.count() as u64,
             ranges: self.ranges.len() as u64,

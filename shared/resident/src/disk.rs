@@ -7,19 +7,15 @@ use ds4_units::FileOffset;
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 /// Where leaves are read from. Tests put failures between.
 pub(crate) trait Disk: Sync {
-    /// Reads `len` bytes, at most a leaf. Blocks.
-    fn read<'b>(
-        &self,
-        shard: usize,
-        offset: FileOffset,
-        len: usize,
-        staging: &'b mut Staging,
-    ) -> Result<&'b [u8], GgufError>;
+    /// Reads `len` bytes, at most a leaf, into a window of [`crate::staging::WINDOW`] bytes that starts at a block; says
+    /// where in it they are. Blocks.
+    fn read(&self, shard: usize, offset: FileOffset, len: usize, window: &mut [u8]) -> Result<Range<usize>, GgufError>;
 
     /// Refuses when a file is not what it was when it was opened.
     fn check_unchanged(&self) -> Result<(), GgufError>;
@@ -52,17 +48,11 @@ impl<'m> ModelFiles<'m> {
 }
 
 impl Disk for ModelFiles<'_> {
-    fn read<'b>(
-        &self,
-        shard: usize,
-        offset: FileOffset,
-        len: usize,
-        staging: &'b mut Staging,
-    ) -> Result<&'b [u8], GgufError> {
+    fn read(&self, shard: usize, offset: FileOffset, len: usize, window: &mut [u8]) -> Result<Range<usize>, GgufError> {
         let file = &self.model.shards()[shard];
         match &self.direct[shard] {
-            Some(direct) => read_direct(file, direct, offset, len, staging),
-            None => read_cached(file, offset, len, staging),
+            Some(direct) => read_direct(file, direct, offset, len, window),
+            None => read_cached(file, offset, len, window),
         }
     }
 
@@ -80,22 +70,22 @@ fn open_direct(shard: &Shard) -> io::Result<File> {
     if (stamp.device, stamp.inode) != (expected.device, expected.inode) {
         return Err(io::Error::other("the descriptor leads to another file"));
     }
-    file.read_at(Staging::new().window(DIRECT_ALIGN), 0)?;
+    file.read_at(&mut Staging::new().window()[..DIRECT_ALIGN], 0)?;
     Ok(file)
 }
 
 /// Reads whole blocks around the wanted bytes; the last block of a file may be short.
-fn read_direct<'b>(
+fn read_direct(
     shard: &Shard,
     file: &File,
     offset: FileOffset,
     len: usize,
-    staging: &'b mut Staging,
-) -> Result<&'b [u8], GgufError> {
+    window: &mut [u8],
+) -> Result<Range<usize>, GgufError> {
     let before = (offset.0 % DIRECT_ALIGN as u64) as usize;
     let start = offset.0 - before as u64;
     let wanted = before + len;
-    let window = staging.window(wanted.next_multiple_of(DIRECT_ALIGN));
+    let window = &mut window[..wanted.next_multiple_of(DIRECT_ALIGN)];
     let mut done = 0;
     while done < wanted {
         let at = start + done as u64;
@@ -112,20 +102,14 @@ fn read_direct<'b>(
             Err(source) => return Err(GgufError::Read { file: shard.name(), offset: at, source }),
         }
     }
-    Ok(&window[before..wanted])
+    Ok(before..wanted)
 }
 
-fn read_cached<'b>(
-    shard: &Shard,
-    offset: FileOffset,
-    len: usize,
-    staging: &'b mut Staging,
-) -> Result<&'b [u8], GgufError> {
-    let window = staging.window(len);
-    shard.read_at(offset, window)?;
+fn read_cached(shard: &Shard, offset: FileOffset, len: usize, window: &mut [u8]) -> Result<Range<usize>, GgufError> {
+    shard.read_at(offset, &mut window[..len])?;
     // Advice only: a file system that does not take it keeps a cache that the kernel can still drop on demand.
     let _ = posix_fadvise(shard.file(), offset.0 as i64, len as i64, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
-    Ok(window)
+    Ok(0..len)
 }
 
 #[cfg(test)]
@@ -157,8 +141,13 @@ mod tests {
         let size = content.len();
         let places = [(0, 1), (1, DIRECT_ALIGN), (4095, 2), (4096, 4096), (size - 1, 1), (size - 5000, 5000), (7, 0)];
         for (files, (at, len)) in both(&model).iter().flat_map(|files| places.map(|place| (files, place))) {
-            let found = files.read(0, FileOffset(at as u64), len, &mut staging).unwrap();
-            assert_eq!(found, &content[at..at + len], "{len} bytes at {at}, {} direct", files.direct_files());
+            let found = files.read(0, FileOffset(at as u64), len, staging.window()).unwrap();
+            assert_eq!(
+                &staging.window()[found],
+                &content[at..at + len],
+                "{len} bytes at {at}, {} direct",
+                files.direct_files()
+            );
         }
     }
 
@@ -169,7 +158,7 @@ mod tests {
         let mut staging = Staging::new();
         for files in both(&model) {
             for (at, len) in [(content.len() - 10, 11), (content.len() - 10, 9000), (content.len() + 9000, 1)] {
-                let error = files.read(0, FileOffset(at as u64), len, &mut staging).unwrap_err();
+                let error = files.read(0, FileOffset(at as u64), len, staging.window()).unwrap_err();
                 assert!(matches!(error, GgufError::ShortRead { .. }), "{error}");
             }
         }

@@ -4,9 +4,25 @@ use crate::memory::MemoryError;
 use crate::planner::PlanError;
 use crate::role::Role;
 use ds4_gguf::GgufError;
-use ds4_gpu::RangeError;
+use ds4_gpu::{MemoryError as DeviceReadError, RangeError};
+use ds4_manifest::Digest;
 use ds4_units::Bytes;
 use thiserror::Error;
+
+/// What kind of failure it is, for exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadFailure {
+    /// A model's file.
+    ModelFile,
+    /// Memory or file descriptors.
+    Memory,
+    /// The device or its driver.
+    Device,
+    /// The caller asked to stop.
+    Cancelled,
+    /// Anything else.
+    Other,
+}
 
 /// Why loading stopped. Everything that was loaded is freed by then.
 #[derive(Debug, Error)]
@@ -28,14 +44,44 @@ pub enum LoadError {
     /// The tensors of a model cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The plan has tensors in other layouts, which nothing here builds.
-    #[error("the plan has {count} artifacts, the first in layout {layout:?}; this backend builds none")]
+    /// The plan has tensors in a layout that nothing here builds in this kind of memory.
+    #[error("the plan has tensors in layout {layout:?}, which this kind of memory cannot be filled with")]
     Artifacts {
-        /// How many.
-        count: usize,
-        /// Layout of the first.
+        /// The layout.
         layout: String,
     },
+    /// Memory does not have what the file has.
+    #[error(
+        "tensor {tensor:?} is not in memory as it is in the file: range {range}, byte {offset} of the tensor: the file \
+         has {file}, memory has {memory}"
+    )]
+    Verify {
+        /// The tensor.
+        tensor: String,
+        /// Its range.
+        range: usize,
+        /// Where the differing leaf starts in the tensor.
+        offset: u64,
+        /// Digest of the file's leaf.
+        file: Digest,
+        /// Digest of the leaf in memory.
+        memory: Digest,
+    },
+    /// Rows are not where their layout has them.
+    #[error("tensor {tensor:?} is not laid out as it should be from row {first_row} on")]
+    Layout {
+        /// The tensor.
+        tensor: String,
+        /// The first row compared.
+        first_row: usize,
+    },
+    /// Memory of a device cannot be read.
+    #[error(transparent)]
+    Device(#[from] DeviceReadError),
+    /// The device or its driver refused.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] ds4_gpu::cuda::CudaError),
     /// It was told to stop.
     #[error("loading was stopped")]
     Cancelled,
@@ -61,4 +107,21 @@ pub enum LoadError {
         /// Who holds most memory now.
         largest: String,
     },
+}
+
+impl LoadError {
+    /// What kind of failure it is.
+    pub fn failure(&self) -> LoadFailure {
+        match self {
+            LoadError::File(_) | LoadError::OtherModel { .. } | LoadError::Plan(_) => LoadFailure::ModelFile,
+            LoadError::Range(_) | LoadError::MemoryVanished { .. } => LoadFailure::Memory,
+            LoadError::Cancelled => LoadFailure::Cancelled,
+            LoadError::Verify { .. } | LoadError::Layout { .. } | LoadError::Device(_) => LoadFailure::Device,
+            #[cfg(feature = "cuda")]
+            LoadError::Cuda(error) if error.is_out_of_memory() => LoadFailure::Memory,
+            #[cfg(feature = "cuda")]
+            LoadError::Cuda(_) => LoadFailure::Device,
+            LoadError::Artifacts { .. } | LoadError::Memory(_) => LoadFailure::Other,
+        }
+    }
 }

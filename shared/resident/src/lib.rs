@@ -6,7 +6,9 @@
 //! - [`ContentIdentity`] names the content: equal for the same tensors, wherever they lie; different when one byte
 //!   is. [`identify`] computes it without keeping anything in memory.
 
+mod backing;
 mod cgroup;
+mod destination;
 mod disk;
 mod error;
 mod identity;
@@ -18,10 +20,12 @@ mod planner;
 mod preflight;
 mod role;
 mod staging;
+mod verify;
 mod watch;
 mod work;
 
-pub use error::LoadError;
+pub use destination::{Destination, all_split};
+pub use error::{LoadError, LoadFailure};
 pub use identity::{ContentIdentity, ContentRoot, LEAF, TensorIdentity, leaf_root};
 pub use load::{Identities, LoadOptions, LoadReport, Resident, identify, load};
 pub use memory::{
@@ -32,5 +36,6 @@ pub use planner::{ArtifactRequest, PlanError, PlanOptions, SkipRequest, TensorTa
 pub use preflight::{HOST_RESERVE, Preflight, PreflightRefused, Remedy, Row, preflight};
 pub use role::Role;
 pub use staging::staging_bytes;
+pub use verify::Verify;
 pub use watch::HOST_TRIP_FLOOR;
 pub use work::{Progress, Reading};

@@ -1,29 +1,40 @@
-//! From files to sealed ranges, with the content identity computed on the way.
+//! From files to final ranges, with the content identity computed on the way or from what has arrived.
 
+mod loader;
+
+#[cfg(feature = "cuda")]
+use crate::backing::DeviceBacking;
+use crate::backing::HostBacking;
+use crate::destination::Destination;
 use crate::disk::{Disk, ModelFiles};
 use crate::error::LoadError;
-use crate::identity::{ContentIdentity, TensorIdentity, leaf_root};
+use crate::identity::ContentIdentity;
 use crate::memory::MemorySource;
-use crate::plan::{Plan, PlannedModel, PlannedRange, PlannedTensor, Residency};
+use crate::plan::{Plan, PlannedModel, PlannedTensor};
 use crate::planner::{PlanOptions, TensorTable, plan};
 use crate::role::Role;
-use crate::watch::Watch;
-use crate::work::{Piece, Reading, pieces, run};
+use crate::verify::Verify;
+use crate::work::Reading;
 use ds4_gguf::{Model, TensorInfo};
-use ds4_gpu::{HostRange, SealedRange};
+use ds4_gpu::SharedRange;
 use ds4_manifest::Digest;
 use ds4_units::Bytes;
-use std::collections::BTreeMap;
+use loader::Loaded;
+pub(crate) use loader::{Loader, Read};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 /// What shapes loading beside the plan.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
+    /// Where weights go.
+    pub destination: Destination,
     /// Begins the names of the ranges that `/proc/PID/fd` shows; at most 200 bytes.
     pub name: String,
     /// What must stay available, see [`crate::HOST_TRIP_FLOOR`].
     pub trip_floor: Bytes,
+    /// How much of what was loaded is compared with the files once more.
+    pub verify: Verify,
 }
 
 /// What each model of a set is.
@@ -33,9 +44,11 @@ pub type Identities = Vec<(Role, ContentIdentity)>;
 #[derive(Debug)]
 pub struct Resident {
     /// The ranges, each at the index that is its id in the plan. Each is as long as the plan's `allocated`.
-    pub ranges: Vec<SealedRange>,
+    pub ranges: Vec<SharedRange>,
     /// What each model is.
     pub identities: Identities,
+    /// Roots over the leaves of the artifacts' own bytes, in the order of the plan's artifacts.
+    pub artifact_roots: Vec<Digest>,
     /// How loading went.
     pub report: LoadReport,
 }
@@ -80,9 +93,6 @@ pub fn load(
     reading: &Reading<'_>,
 ) -> Result<Resident, LoadError> {
     let started = Instant::now();
-    if let Some(first) = plan.artifacts.first() {
-        return Err(LoadError::Artifacts { count: plan.artifacts.len(), layout: first.layout.clone() });
-    }
     let mut files = Vec::with_capacity(plan.models.len());
     for planned in &plan.models {
         let model = fitting_model(planned, models)?;
@@ -90,16 +100,21 @@ pub fn load(
     }
     let disks = files.iter().map(|files| files as &dyn Disk).collect();
     let loader = Loader { plan, disks, reading, done: AtomicU64::new(0) };
-    let (ranges, identities) = loader.load(options, memory)?;
+    let loaded = match &options.destination {
+        Destination::Host => loader.load(&HostBacking, options, memory)?,
+        #[cfg(feature = "cuda")]
+        Destination::Device(gpu) => loader.load(&DeviceBacking::new(gpu)?, options, memory)?,
+    };
     let direct_files = files.iter().map(ModelFiles::direct_files).sum();
     let all_files: usize = models.iter().map(|(_, model)| model.shards().len()).sum();
     let report = LoadReport {
-        bytes: Bytes(loader.done.into_inner()),
+        bytes: loaded.bytes,
         elapsed: started.elapsed(),
         direct_files,
         cached_files: all_files - direct_files,
     };
-    Ok(Resident { ranges, identities, report })
+    let Loaded { ranges, identities, artifact_roots, .. } = loaded;
+    Ok(Resident { ranges, identities, artifact_roots, report })
 }
 
 /// Computes what a model is by reading all of it, without keeping it. Blocks, with threads of its own.
@@ -108,98 +123,9 @@ pub fn identify(model: &Model, reading: &Reading<'_>) -> Result<ContentIdentity,
     let plan = plan(&[table], &PlanOptions::default())?;
     let files = ModelFiles::open(model, |text| reading.progress.note(text));
     let loader = Loader { plan: &plan, disks: vec![&files], reading, done: AtomicU64::new(0) };
-    let mut roots = BTreeMap::new();
-    loader.read(0, None, |tensor| !matches!(tensor.residency, Residency::Shared { .. }), &mut roots)?;
+    let identities = loader.identify()?;
     files.check_unchanged()?;
-    Ok(identity(&plan.models[0], &roots))
-}
-
-/// Leaf roots of the tensors read so far, by name.
-type Roots<'p> = BTreeMap<&'p str, Digest>;
-
-/// What one load works with. The disks are those of the plan's models, in the same order.
-pub(crate) struct Loader<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) disks: Vec<&'a dyn Disk>,
-    pub(crate) reading: &'a Reading<'a>,
-    pub(crate) done: AtomicU64,
-}
-
-impl<'a> Loader<'a> {
-    /// Fills and seals all ranges, and reads the tensors that are in none for their identity.
-    pub(crate) fn load(
-        &self,
-        options: &LoadOptions,
-        memory: &dyn MemorySource,
-    ) -> Result<(Vec<SealedRange>, Identities), LoadError> {
-        let watch = Watch::start(memory, options.trip_floor)?;
-        let mut roots: Vec<Roots<'_>> = vec![Roots::new(); self.plan.models.len()];
-        let mut ranges = Vec::with_capacity(self.plan.ranges.len());
-        for range in &self.plan.ranges {
-            watch.check(range)?;
-            ranges.push(self.fill(range, options, &mut roots)?);
-        }
-        let mut identities = Vec::with_capacity(self.plan.models.len());
-        for (index, (model, roots)) in self.plan.models.iter().zip(&mut roots).enumerate() {
-            self.read(index, None, |tensor| tensor.residency.place().is_none(), roots)?;
-            self.disks[index].check_unchanged()?;
-            identities.push((model.role, identity(model, roots)));
-        }
-        Ok((ranges, identities))
-    }
-
-    fn fill(
-        &self,
-        range: &PlannedRange,
-        options: &LoadOptions,
-        roots: &mut [Roots<'a>],
-    ) -> Result<SealedRange, LoadError> {
-        let name = format!("{}-{}-{:03}", options.name, range.role, range.id);
-        let host = HostRange::create(&name, range.allocated)?;
-        let is_here = |tensor: &PlannedTensor| match &tensor.residency {
-            Residency::Raw { place } | Residency::RawAndArtifact { place, .. } => place.range == range.id,
-            _ => false,
-        };
-        let in_range = |(_, model): &(usize, &PlannedModel)| model.role == range.role;
-        for (index, _) in self.plan.models.iter().enumerate().filter(in_range) {
-            self.read(index, Some(&host), is_here, &mut roots[index])?;
-        }
-        Ok(host.seal()?)
-    }
-
-    /// Reads the tensors of one model that `wanted` picks, into `range` if there is one, and adds their leaf roots.
-    fn read(
-        &self,
-        model: usize,
-        range: Option<&HostRange>,
-        wanted: impl Fn(&PlannedTensor) -> bool,
-        roots: &mut Roots<'a>,
-    ) -> Result<(), LoadError> {
-        let tensors: Vec<&PlannedTensor> = self.plan.models[model].tensors.iter().filter(|t| wanted(t)).collect();
-        let place = |tensor: &PlannedTensor| range.and(tensor.residency.place());
-        let all: Vec<Piece> = tensors.iter().flat_map(|tensor| pieces(tensor, place(tensor))).collect();
-        let digests = run(self.disks[model], &all, range, self.reading, &self.done)?;
-        let mut rest = digests.as_slice();
-        for tensor in tensors {
-            let (leaves, others) = rest.split_at(pieces(tensor, None).count());
-            roots.insert(&tensor.name, leaf_root(tensor.len, leaves));
-            rest = others;
-        }
-        Ok(())
-    }
-}
-
-/// The identity of a model all of whose tensors have a root, or share their bytes with one that has.
-fn identity(model: &PlannedModel, roots: &Roots<'_>) -> ContentIdentity {
-    let tensors = model.tensors.iter().map(|tensor| {
-        let read_as = match &tensor.residency {
-            Residency::Shared { with, .. } => with,
-            _ => &tensor.name,
-        };
-        let leaf_root = roots[read_as.as_str()];
-        TensorIdentity { name: tensor.name.clone(), kind: tensor.kind, dims: tensor.dims.clone(), leaf_root }
-    });
-    ContentIdentity::of(tensors.collect())
+    identities.into_iter().next().map(|(_, identity)| identity).ok_or(LoadError::Cancelled)
 }
 
 /// The model that this part of a plan was made of.

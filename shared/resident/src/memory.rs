@@ -1,5 +1,11 @@
 //! What memory the machine has left, and for whom: the observation that preflight and loading decide on.
 
+#[cfg(feature = "cuda")]
+mod device;
+
+#[cfg(feature = "cuda")]
+pub(crate) use device::DeviceSource;
+
 use crate::cgroup;
 use ds4_units::Bytes;
 use serde::Serialize;
@@ -21,9 +27,12 @@ pub trait MemorySource: Sync {
 }
 
 /// Memory at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// What the kernel says can be had without swapping: free memory, and page cache that it can drop.
+    /// Who says what is available.
+    pub source: &'static str,
+    /// What can be had. Of host memory, what the kernel says can be had without swapping: free memory, and page cache
+    /// that it can drop.
     pub available: Bytes,
     /// Swap in use by anyone.
     pub swap_used: Bytes,
@@ -88,6 +97,10 @@ pub enum MemoryError {
         /// The cause.
         source: io::Error,
     },
+    /// The device does not say.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] ds4_gpu::cuda::CudaError),
     /// A file of the kernel does not say what it should.
     #[error("{} has no usable {wanted:?}", path.display())]
     Missing {
@@ -98,10 +111,17 @@ pub enum MemoryError {
     },
 }
 
+impl Default for Observation {
+    /// Host memory without limits, and none left.
+    fn default() -> Observation {
+        Observation { source: MEM_AVAILABLE, available: Bytes::ZERO, swap_used: Bytes::ZERO, groups: Vec::new() }
+    }
+}
+
 impl Observation {
     /// How much may be used: the smallest of available memory and the room left in every control group.
     pub fn budget(&self) -> Budget {
-        let available = BudgetSource { source: MEM_AVAILABLE.to_owned(), bytes: self.available };
+        let available = BudgetSource { source: self.source.to_owned(), bytes: self.available };
         let groups = self.groups.iter().map(|group| BudgetSource {
             source: group.file.clone(),
             bytes: Bytes(group.limit.0.saturating_sub(group.used.0)),
@@ -146,6 +166,7 @@ impl MemorySource for SystemMemory {
         let swap_total = entry("SwapTotal:")?;
         let swap_free = entry("SwapFree:")?;
         Ok(Observation {
+            source: MEM_AVAILABLE,
             available: entry("MemAvailable:")?,
             swap_used: Bytes(swap_total.0.saturating_sub(swap_free.0)),
             groups: cgroup::limits(&self.proc, &self.cgroup),
@@ -189,7 +210,7 @@ mod tests {
     #[test]
     fn the_budget_is_the_smallest_source_and_the_others_are_named() {
         let groups = vec![group("a/memory.max", 100, 30), group("memory.high", 90, 95)];
-        let budget = Observation { available: Bytes(80), swap_used: Bytes(0), groups }.budget();
+        let budget = Observation { available: Bytes(80), groups, ..Observation::default() }.budget();
         assert_eq!(budget.chosen, BudgetSource { source: "memory.high".into(), bytes: Bytes(0) });
         let rejected: Vec<_> = budget.rejected.iter().map(|source| (source.source.as_str(), source.bytes.0)).collect();
         assert_eq!(rejected, [("a/memory.max", 70), ("MemAvailable", 80)]);

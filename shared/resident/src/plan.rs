@@ -111,6 +111,8 @@ pub struct PlannedArtifact {
     pub layout: String,
     /// Whether the file's bytes are not resident because of it.
     pub replaces_raw: bool,
+    /// The source tensor of the artifact that has the same bytes in the same place, if this one is not the first.
+    pub shared_with: Option<String>,
     /// Where it lies.
     pub place: Place,
 }
@@ -178,7 +180,7 @@ impl Plan {
     /// The sums over the tables as they are.
     pub fn count(&self) -> Totals {
         let mut totals = Totals {
-            artifacts: sum(self.artifacts.iter().map(|artifact| artifact.place.len)),
+            artifacts: sum(self.artifacts.iter().filter(|a| a.shared_with.is_none()).map(|a| a.place.len)),
             allocated: sum(self.ranges.iter().map(|range| range.allocated)),
             ranges: self.ranges.len() as u64,
             ..Totals::default()
@@ -186,6 +188,9 @@ impl Plan {
         let mut seen = BTreeSet::new();
         for tensor in self.models.iter().flat_map(|model| &model.tensors) {
             let class = match &tensor.residency {
+                Residency::Replaced { artifact } if self.artifacts[*artifact].shared_with.is_some() => {
+                    &mut totals.shared
+                }
                 Residency::Replaced { .. } => &mut totals.replaced,
                 Residency::Skipped { .. } => &mut totals.skipped,
                 Residency::Raw { place }

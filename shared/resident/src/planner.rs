@@ -5,6 +5,7 @@
 //! - a tensor of 2 MiB or more lies at a multiple of 2 MiB; smaller ones are packed at multiples of 256 bytes in
 //!   ranges of their own, so that they leave no holes between the large ones;
 //! - a range is closed before it grows beyond the span; a tensor larger than the span has a range to itself;
+//! - artifacts lie in ranges of their own; two that would have the same bytes are one;
 //! - tensors keep the order in which they lie in the files, because the disk is the slow side.
 
 use crate::placement::{LARGE, Packer};
@@ -208,7 +209,7 @@ fn add_model(plan: &mut Plan, packer: &mut Packer, model: &TensorTable<'_>, requ
     let raw: Vec<Bytes> = first_there.values().map(|info| info.len).collect();
     let places: BTreeMap<_, Place> = first_there.keys().copied().zip(packer.place(role, &raw)?).collect();
 
-    let mut artifacts = add_artifacts(plan, packer, role, requests)?;
+    let mut artifacts = add_artifacts(plan, packer, role, &tensors, requests)?;
     let planned = tensors.into_iter().map(|info| {
         let key = (info.shard, info.offset);
         let residency = match requests.get(&(role, info.name.as_str())) {
@@ -230,30 +231,44 @@ fn add_model(plan: &mut Plan, packer: &mut Packer, model: &TensorTable<'_>, requ
     Some(())
 }
 
-/// Places the artifacts of a model, and returns their indices by source tensor.
+/// Places the artifacts of a model in the order of their sources in the files, and returns their indices by source
+/// tensor. Artifacts that replace the same bytes of the file, in the same layout, are one.
 fn add_artifacts<'a>(
     plan: &mut Plan,
     packer: &mut Packer,
     role: Role,
-    requests: &Requests<'a>,
+    tensors: &[&'a TensorInfo],
+    requests: &Requests<'_>,
 ) -> Option<BTreeMap<&'a str, usize>> {
-    let wanted: Vec<&ArtifactRequest> = requests
-        .values()
-        .filter_map(|request| match request {
-            Request::Artifact(artifact) if artifact.role == role => Some(*artifact),
-            _ => None,
-        })
-        .collect();
-    let lens: Vec<Bytes> = wanted.iter().map(|artifact| artifact.len).collect();
+    let request_for = |info: &&'a TensorInfo| match requests.get(&(role, info.name.as_str())) {
+        Some(Request::Artifact(artifact)) => Some((*info, *artifact)),
+        _ => None,
+    };
+    let wanted: Vec<_> = tensors.iter().filter_map(request_for).collect();
+    let key = |info: &TensorInfo, request: &ArtifactRequest| {
+        let own = (!request.replaces_raw).then(|| info.name.clone());
+        (info.shard, info.offset, request.layout.clone(), request.len, own)
+    };
+    let mut firsts: BTreeMap<_, (&str, usize)> = BTreeMap::new();
+    let mut lens = Vec::new();
+    for (info, request) in &wanted {
+        firsts.entry(key(info, request)).or_insert_with(|| {
+            lens.push(request.len);
+            (&info.name, lens.len() - 1)
+        });
+    }
+    let places = packer.place(role, &lens)?;
     let mut indices = BTreeMap::new();
-    for (artifact, place) in wanted.into_iter().zip(packer.place(role, &lens)?) {
-        indices.insert(artifact.tensor.as_str(), plan.artifacts.len());
+    for (info, request) in wanted {
+        let (first, place) = firsts[&key(info, request)];
+        indices.insert(info.name.as_str(), plan.artifacts.len());
         plan.artifacts.push(PlannedArtifact {
             role,
-            tensor: artifact.tensor.clone(),
-            layout: artifact.layout.clone(),
-            replaces_raw: artifact.replaces_raw,
-            place,
+            tensor: info.name.clone(),
+            layout: request.layout.clone(),
+            replaces_raw: request.replaces_raw,
+            shared_with: (first != info.name).then(|| first.to_owned()),
+            place: places[place],
         });
     }
     Some(indices)

@@ -1,9 +1,11 @@
 //! Adds up what loading will need and compares it with what may be used, before anything is allocated.
 
 use crate::identity::LEAF;
-use crate::memory::{Budget, MEM_AVAILABLE, MemoryError, MemorySource, ProcessMemory};
-use crate::plan::Plan;
+use crate::memory::{Budget, MemoryError, MemorySource, ProcessMemory};
+use crate::plan::{Plan, PlannedModel};
 use crate::role::Role;
+#[cfg(feature = "cuda")]
+use crate::staging::device_staging_bytes;
 use ds4_units::Bytes;
 use serde::Serialize;
 use std::fmt;
@@ -16,6 +18,9 @@ pub const HOST_RESERVE: Bytes = Bytes::gib(1);
 const TABLES_PER_TENSOR: u64 = 2048;
 /// Memory of one leaf's digest and piece while its tensor is read.
 const TABLES_PER_LEAF: u64 = 128;
+/// Device memory of one leaf while it is hashed: what it is, and its digest.
+#[cfg(feature = "cuda")]
+const DIGEST_PER_LEAF: u64 = 72;
 /// The program itself, with metadata such as the vocabulary.
 const TABLES_FIXED: Bytes = Bytes::mib(48);
 
@@ -44,6 +49,8 @@ pub struct Remedy {
 /// The sum, the budget, and the verdict. Displays as the table that operators see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Preflight {
+    /// Whose memory it is: `memory` of a machine with one pool, else `GPU memory` or `host memory`.
+    pub pool: &'static str,
     /// The terms.
     pub rows: Vec<Row>,
     /// Their sum.
@@ -59,10 +66,12 @@ pub struct Preflight {
 /// Loading would take more memory than may be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "not enough memory: need {need}, {budget} leaves {available}, {deficit} are missing. Remedies: {}",
+    "not enough {pool}: need {need}, {budget} leaves {available}, {deficit} are missing. Remedies: {}",
     listed(remedies)
 )]
 pub struct PreflightRefused {
+    /// Whose memory it is.
+    pub pool: &'static str,
     /// What is needed in all.
     pub need: Bytes,
     /// Who says what may be used.
@@ -75,24 +84,95 @@ pub struct PreflightRefused {
     pub remedies: Vec<Remedy>,
 }
 
-/// Adds up what loading `plan` into host memory needs: the ranges, `staging` bytes of buffers, tables, and `reserve`
-/// bytes that must stay free. Observes memory once; does not wait.
+/// What must stay free on the host while a device is loaded.
+#[cfg(feature = "cuda")]
+const HOST_FLOOR: Bytes = Bytes::gib(2);
+
+/// Adds up what loading `plan` into host memory needs: the ranges, `staging` bytes of buffers, tables, what a worker
+/// needs, and `reserve` bytes that must stay free. Observes memory once; does not wait.
 pub fn preflight(
     plan: &Plan,
     staging: Bytes,
     reserve: Bytes,
+    worker_min: Bytes,
     memory: &dyn MemorySource,
 ) -> Result<Preflight, MemoryError> {
-    let rows = rows(plan, staging, reserve);
+    let mut terms = weights(plan);
+    terms.extend(beside_weights(plan, staging));
+    terms.extend(free(reserve, worker_min));
+    table("memory", terms, plan, reserve, memory)
+}
+
+/// The same for a device with memory of its own: the ranges, staging, what a worker needs, and the reserve.
+#[cfg(feature = "cuda")]
+pub(crate) fn preflight_device(
+    plan: &Plan,
+    threads: usize,
+    reserve: Bytes,
+    worker_min: Bytes,
+    memory: &dyn MemorySource,
+) -> Result<Preflight, MemoryError> {
+    let mut terms = weights(plan);
+    terms.extend(on_device(plan, threads));
+    terms.extend(free(reserve, worker_min));
+    table("GPU memory", terms, plan, reserve, memory)
+}
+
+/// What loading a device with memory of its own needs on the host.
+#[cfg(feature = "cuda")]
+pub(crate) fn preflight_beside_device(
+    plan: &Plan,
+    threads: usize,
+    memory: &dyn MemorySource,
+) -> Result<Preflight, MemoryError> {
+    let mut terms = beside_weights(plan, device_staging_bytes(threads)).to_vec();
+    terms.push(("floor".to_owned(), HOST_FLOOR, "must stay free on the host".to_owned()));
+    table("host memory", terms, plan, Bytes::ZERO, memory)
+}
+
+/// Everything in one pool, for a device that shares the host's memory.
+#[cfg(feature = "cuda")]
+pub(crate) fn preflight_integrated(
+    plan: &Plan,
+    threads: usize,
+    reserve: Bytes,
+    worker_min: Bytes,
+    memory: &dyn MemorySource,
+) -> Result<Preflight, MemoryError> {
+    let mut terms = weights(plan);
+    terms.extend(on_device(plan, threads));
+    terms.extend(beside_weights(plan, device_staging_bytes(threads)));
+    terms.extend(free(reserve, worker_min));
+    table("memory", terms, plan, reserve, memory)
+}
+
+/// A term, its size, and where the figure comes from.
+type Term = (String, Bytes, String);
+
+fn table(
+    pool: &'static str,
+    terms: Vec<Term>,
+    plan: &Plan,
+    reserve: Bytes,
+    memory: &dyn MemorySource,
+) -> Result<Preflight, MemoryError> {
+    let mut running_total = Bytes::ZERO;
+    let rows = terms.into_iter().map(|(term, bytes, source)| {
+        running_total = Bytes(running_total.0.saturating_add(bytes.0));
+        Row { term, bytes, source, running_total }
+    });
+    let rows: Vec<Row> = rows.collect();
     let need = rows.last().map_or(Bytes::ZERO, |row| row.running_total);
-    let budget = memory.observe()?.budget();
+    let observation = memory.observe()?;
+    let budget = observation.budget();
     let missing = need.0.saturating_sub(budget.chosen.bytes.0);
     let deficit = (missing > 0).then_some(Bytes(missing));
+    let is_group = observation.groups.iter().any(|group| group.file == budget.chosen.source);
     let remedies = match deficit {
-        Some(deficit) => remedies(plan, reserve, &budget, deficit, &memory.largest_processes()),
+        Some(deficit) => remedies(plan, reserve, (&budget, is_group), deficit, &memory.largest_processes()),
         None => Vec::new(),
     };
-    Ok(Preflight { rows, need, budget, deficit, remedies })
+    Ok(Preflight { pool, rows, need, budget, deficit, remedies })
 }
 
 impl Preflight {
@@ -101,6 +181,7 @@ impl Preflight {
         match self.deficit {
             None => Ok(()),
             Some(deficit) => Err(PreflightRefused {
+                pool: self.pool,
                 need: self.need,
                 budget: self.budget.chosen.source.clone(),
                 available: self.budget.chosen.bytes,
@@ -111,25 +192,41 @@ impl Preflight {
     }
 }
 
-fn rows(plan: &Plan, staging: Bytes, reserve: Bytes) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
-    let mut add = |term: String, bytes: Bytes, source: String| {
-        let before = rows.last().map_or(0, |row| row.running_total.0);
-        let running_total = Bytes(before.saturating_add(bytes.0));
-        rows.push(Row { term, bytes, source, running_total });
-    };
-    for model in &plan.models {
+fn weights(plan: &Plan) -> Vec<Term> {
+    let term = |model: &PlannedModel| {
         let count = plan.ranges.iter().filter(|range| range.role == model.role).count();
         let bytes = range_bytes(plan, model.role);
-        add(format!("{} weights", model.role), bytes, format!("plan: {count} ranges"));
-    }
+        (format!("{} weights", model.role), bytes, format!("plan: {count} ranges"))
+    };
+    plan.models.iter().map(term).collect()
+}
+
+/// Host memory for reading.
+fn beside_weights(plan: &Plan, staging: Bytes) -> [Term; 3] {
     let leaves = plan.bytes_to_read().0 / LEAF.0 + plan.totals.tensors;
     let tables = TABLES_FIXED.0 + plan.totals.tensors * TABLES_PER_TENSOR + leaves * TABLES_PER_LEAF;
-    add("staging".to_owned(), staging, "one buffer per reading thread".to_owned());
-    add("page cache".to_owned(), Bytes::ZERO, "direct reads, or dropped piece by piece".to_owned());
-    add("tables".to_owned(), Bytes(tables), "estimate from tensors and leaves".to_owned());
-    add("reserve".to_owned(), reserve, "must stay free: --reserve-gb".to_owned());
-    rows
+    [
+        ("staging".to_owned(), staging, "buffers of the reading threads".to_owned()),
+        ("page cache".to_owned(), Bytes::ZERO, "direct reads, or dropped piece by piece".to_owned()),
+        ("tables".to_owned(), Bytes(tables), "estimate from tensors and leaves".to_owned()),
+    ]
+}
+
+/// Device memory for loading, beside the ranges. The context is there already when memory is observed.
+#[cfg(feature = "cuda")]
+fn on_device(plan: &Plan, threads: usize) -> [Term; 2] {
+    let leaves = plan.bytes_to_read().0 / LEAF.0 + plan.totals.artifacts.0 / LEAF.0 + 2 * plan.totals.tensors;
+    [
+        ("device staging".to_owned(), device_staging_bytes(threads), "buffers of the reading threads".to_owned()),
+        ("digests".to_owned(), Bytes(leaves * DIGEST_PER_LEAF), "one of each leaf".to_owned()),
+    ]
+}
+
+/// What must be left.
+fn free(reserve: Bytes, worker_min: Bytes) -> Vec<Term> {
+    let worker = ("worker".to_owned(), worker_min, "a worker beside the weights: --worker-min-gb".to_owned());
+    let reserve = ("reserve".to_owned(), reserve, "must stay free: --reserve-gb".to_owned());
+    if worker_min == Bytes::ZERO { vec![reserve] } else { vec![worker, reserve] }
 }
 
 fn range_bytes(plan: &Plan, role: Role) -> Bytes {
@@ -138,7 +235,13 @@ fn range_bytes(plan: &Plan, role: Role) -> Bytes {
 }
 
 /// At most three things to do, first those that are enough alone, the smallest of them first.
-fn remedies(plan: &Plan, reserve: Bytes, budget: &Budget, deficit: Bytes, processes: &[ProcessMemory]) -> Vec<Remedy> {
+fn remedies(
+    plan: &Plan,
+    reserve: Bytes,
+    (budget, is_group): (&Budget, bool),
+    deficit: Bytes,
+    processes: &[ProcessMemory],
+) -> Vec<Remedy> {
     let mut all = vec![Remedy { action: "lower --reserve-gb".to_owned(), recovers: reserve }];
     for model in plan.models.iter().filter(|model| model.role != Role::Base) {
         let recovers = range_bytes(plan, model.role);
@@ -146,7 +249,7 @@ fn remedies(plan: &Plan, reserve: Bytes, budget: &Budget, deficit: Bytes, proces
     }
     match budget.rejected.first() {
         // A group's limit: to stop a process helps only if it is in the group, to raise the limit does.
-        Some(next) if budget.chosen.source != MEM_AVAILABLE => {
+        Some(next) if is_group => {
             let recovers = Bytes(next.bytes.0 - budget.chosen.bytes.0);
             all.push(Remedy { action: format!("raise {}", budget.chosen.source), recovers });
         }

@@ -7,9 +7,9 @@ use ds4_units::Bytes;
 pub(crate) const DIRECT_ALIGN: usize = 4096;
 
 /// Room for one leaf that starts and ends in the middle of an aligned block.
-const WINDOW: usize = LEAF.0 as usize + 2 * DIRECT_ALIGN;
+pub(crate) const WINDOW: usize = LEAF.0 as usize + 2 * DIRECT_ALIGN;
 
-/// Memory for one read.
+/// Host memory for one read.
 pub(crate) struct Staging {
     memory: Vec<u8>,
     start: usize,
@@ -22,16 +22,21 @@ impl Staging {
         Staging { memory, start }
     }
 
-    /// The first `len` bytes of the aligned part. `len` is at most a leaf and two blocks.
-    pub(crate) fn window(&mut self, len: usize) -> &mut [u8] {
-        debug_assert!(len <= WINDOW);
-        &mut self.memory[self.start..][..len]
+    /// The aligned part.
+    pub(crate) fn window(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..][..WINDOW]
     }
 }
 
-/// Memory that the buffers of this many threads take.
+/// Host memory that the buffers of this many threads take.
 pub fn staging_bytes(threads: usize) -> Bytes {
     Bytes((WINDOW + DIRECT_ALIGN) as u64 * threads as u64)
+}
+
+/// Pinned host memory, and device memory too, that the buffers of this many threads take while a device is loaded.
+#[cfg(feature = "cuda")]
+pub(crate) fn device_staging_bytes(threads: usize) -> Bytes {
+    Bytes(ds4_gpu::cuda::weights::Lane::bytes(Bytes(WINDOW as u64)).0 * threads as u64)
 }
 
 #[cfg(test)]
@@ -41,7 +46,7 @@ mod tests {
     #[test]
     fn the_window_starts_at_a_block_and_holds_a_leaf_between_blocks() {
         let mut staging = Staging::new();
-        let window = staging.window(WINDOW);
+        let window = staging.window();
         assert_eq!(window.as_ptr().align_offset(DIRECT_ALIGN), 0);
         assert_eq!(window.len(), LEAF.index() + 2 * DIRECT_ALIGN);
     }

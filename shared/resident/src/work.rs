@@ -1,12 +1,11 @@
-//! Reads pieces of files with several threads, hashes each and writes it to its place.
+//! Reads pieces of files with several threads and passes each on to its place.
 
+use crate::backing::{Lane, Spot};
 use crate::disk::Disk;
 use crate::error::LoadError;
 use crate::identity::LEAF;
 use crate::plan::PlannedTensor;
-use crate::staging::Staging;
-use ds4_gpu::HostRange;
-use ds4_manifest::{Digest, Place};
+use ds4_manifest::Digest;
 use ds4_units::{Bytes, FileOffset};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -48,51 +47,53 @@ impl Reading<'_> {
 /// One leaf of a tensor: where it is read and, if it is to be resident, where it goes in the range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    shard: usize,
-    offset: FileOffset,
-    len: usize,
-    target: Option<u64>,
+    pub(crate) shard: usize,
+    pub(crate) offset: FileOffset,
+    pub(crate) len: usize,
+    pub(crate) spot: Option<Spot>,
 }
 
-/// The leaves of a tensor, in order.
-pub(crate) fn pieces(tensor: &PlannedTensor, place: Option<Place>) -> impl Iterator<Item = Piece> {
+/// The leaves of a tensor, in order. `spot` is where the tensor goes.
+pub(crate) fn pieces(tensor: &PlannedTensor, spot: Option<Spot>) -> impl Iterator<Item = Piece> {
     let (shard, start, end) = (tensor.shard, tensor.offset.0, tensor.len.0);
     (0..end).step_by(LEAF.index()).map(move |at| Piece {
         shard,
         offset: FileOffset(start + at),
         len: (end - at).min(LEAF.0) as usize,
-        target: place.map(|place| place.offset.0 + at),
+        spot: spot.map(|spot| Spot { start: at, ..spot }),
     })
 }
 
 /// Shared by the threads that work on one list of pieces.
-struct Work<'a> {
+struct Work<'a, R> {
     disk: &'a dyn Disk,
     pieces: &'a [Piece],
-    range: Option<&'a HostRange>,
+    range: Option<&'a R>,
     reading: &'a Reading<'a>,
     done: &'a AtomicU64,
     next: AtomicUsize,
     failed: AtomicBool,
 }
 
-/// Reads all pieces and gives their digests, in order. Pieces with a target are written to `range`. Stops at the first
-/// error of any thread, or when cancelled. `done` counts bytes over several calls.
-pub(crate) fn run(
+/// Reads all pieces, a thread per lane, and gives their digests, in order, where they were computed on the way. Pieces
+/// with a spot go to `range`. Stops at the first error of any thread, or when cancelled. `done` counts bytes over
+/// several calls.
+pub(crate) fn run<L: Lane<Range: Sync>>(
     disk: &dyn Disk,
     pieces: &[Piece],
-    range: Option<&HostRange>,
+    range: Option<&L::Range>,
+    lanes: &mut [L],
     reading: &Reading<'_>,
     done: &AtomicU64,
-) -> Result<Vec<Digest>, LoadError> {
+) -> Result<Vec<Option<Digest>>, LoadError> {
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = Work { disk, pieces, range, reading, done, next, failed };
-    let threads = reading.threads.clamp(1, pieces.len().max(1));
     let results: Vec<_> = thread::scope(|scope| {
-        let started: Vec<_> = (0..threads).map(|_| scope.spawn(|| work.take_pieces())).collect();
+        let useful = lanes.iter_mut().take(pieces.len());
+        let started: Vec<_> = useful.map(|lane| scope.spawn(|| work.take_pieces(lane))).collect();
         started.into_iter().map(|thread| thread.join()).collect()
     });
-    let mut digests = vec![Digest([0; 32]); pieces.len()];
+    let mut digests = vec![None; pieces.len()];
     for result in results {
         let found = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         found.into_iter().for_each(|(index, digest)| digests[index] = digest);
@@ -103,15 +104,14 @@ pub(crate) fn run(
     Ok(digests)
 }
 
-impl Work<'_> {
+impl<R> Work<'_, R> {
     /// One thread: takes the next piece until there is none, or until somebody says stop.
-    fn take_pieces(&self) -> Result<Vec<(usize, Digest)>, LoadError> {
-        let mut staging = Staging::new();
+    fn take_pieces(&self, lane: &mut impl Lane<Range = R>) -> Result<Vec<(usize, Option<Digest>)>, LoadError> {
         let mut digests = Vec::new();
         while !self.failed.load(Ordering::Relaxed) && !self.reading.cancel.load(Ordering::Relaxed) {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(piece) = self.pieces.get(index) else { break };
-            match self.work_on(piece, &mut staging) {
+            match self.work_on(piece, lane) {
                 Ok(digest) => digests.push((index, digest)),
                 Err(error) => {
                     self.failed.store(true, Ordering::Relaxed);
@@ -122,17 +122,14 @@ impl Work<'_> {
         Ok(digests)
     }
 
-    fn work_on(&self, piece: &Piece, staging: &mut Staging) -> Result<Digest, LoadError> {
-        let bytes = match self.disk.read(piece.shard, piece.offset, piece.len, staging) {
-            Ok(bytes) => bytes,
+    fn work_on(&self, piece: &Piece, lane: &mut impl Lane<Range = R>) -> Result<Option<Digest>, LoadError> {
+        let place = match self.disk.read(piece.shard, piece.offset, piece.len, lane.window()?) {
+            Ok(place) => place,
             // A file that was changed is the cause, a failed read only its effect.
             Err(error) => return Err(self.disk.check_unchanged().err().unwrap_or(error).into()),
         };
-        if let (Some(range), Some(target)) = (self.range, piece.target) {
-            range.write_at(target, bytes)?;
-        }
-        let digest = Digest::of(bytes);
-        let len = bytes.len() as u64;
+        let len = place.len() as u64;
+        let digest = lane.put(place, self.range.zip(piece.spot))?;
         let done = self.done.fetch_add(len, Ordering::Relaxed) + len;
         self.reading.progress.read(Bytes(done));
         Ok(digest)

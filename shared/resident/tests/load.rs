@@ -3,6 +3,7 @@
 mod support;
 
 use ds4_gguf::{GgufError, Model};
+use ds4_gpu::SharedRange;
 use ds4_resident::{
     LoadError, MemoryError, MemorySource, Observation, PlanOptions, ProcessMemory, Progress, Reading, Resident, Role,
     SkipRequest, TensorTable, identify, load, plan,
@@ -19,7 +20,8 @@ fn assert_loaded(model: &Model, plan: &ds4_resident::Plan, resident: &Resident) 
     for tensor in &plan.model(Role::Base).unwrap().tensors {
         let place = tensor.residency.place().unwrap();
         let mut found = vec![0; place.len.index()];
-        resident.ranges[place.range as usize].read_at(place.offset.0, &mut found).unwrap();
+        let SharedRange::Host(range) = &resident.ranges[place.range as usize] else { panic!("loaded to the host") };
+        range.read_at(place.offset.0, &mut found).unwrap();
         assert!(found == model.read_tensor(model.tensor(&tensor.name).unwrap()).unwrap(), "{}", tensor.name);
     }
 }

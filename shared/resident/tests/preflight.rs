@@ -26,7 +26,7 @@ impl MemorySource for Machine {
 fn machine(available: Bytes, groups: Vec<GroupLimit>) -> Machine {
     let process = |pid, name: &str, resident| ProcessMemory { pid, name: name.into(), resident };
     Machine {
-        observation: Observation { available, swap_used: Bytes::ZERO, groups },
+        observation: Observation { available, groups, ..Observation::default() },
         processes: vec![process(7, "trainer", Bytes::gib(6)), process(8, "browser", Bytes::mib(300))],
     }
 }
@@ -39,7 +39,7 @@ fn pair() -> Plan {
 }
 
 fn check(available: Bytes, groups: Vec<GroupLimit>) -> Preflight {
-    preflight(&pair(), staging_bytes(4), HOST_RESERVE, &machine(available, groups)).unwrap()
+    preflight(&pair(), staging_bytes(4), HOST_RESERVE, Bytes::ZERO, &machine(available, groups)).unwrap()
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn exactly_enough_is_enough_and_one_byte_less_is_not() {
 fn a_reserve_of_nothing_still_refuses_what_does_not_fit() {
     let plan = pair();
     let small = machine(Bytes::mib(20), Vec::new());
-    let refused = preflight(&plan, staging_bytes(4), Bytes::ZERO, &small).unwrap().check().unwrap_err();
+    let refused = preflight(&plan, staging_bytes(4), Bytes::ZERO, Bytes::ZERO, &small).unwrap().check().unwrap_err();
     assert!(refused.remedies.iter().all(|remedy| remedy.action != "lower --reserve-gb"));
 }
 
@@ -120,7 +120,7 @@ fn leaving_out_the_second_model_is_a_remedy_of_its_size() {
     let plan = pair();
     let tight = machine(Bytes::gib(1), Vec::new());
     let tight = Machine { processes: Vec::new(), ..tight };
-    let found = preflight(&plan, staging_bytes(1), HOST_RESERVE, &tight).unwrap();
+    let found = preflight(&plan, staging_bytes(1), HOST_RESERVE, Bytes::ZERO, &tight).unwrap();
     let mtp = found.remedies.iter().find(|remedy| remedy.action == "leave out --mtp").unwrap();
     assert_eq!(mtp.recovers, found.rows[1].bytes);
 }

@@ -128,7 +128,7 @@ fn the_printed_plan_is_one_json_object_with_settings_and_their_origin() {
     let output = command.env("DS4_SPAN_MB", "64").env_remove("DS4_NAME").output().unwrap();
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(plan["plan"]["totals"]["tensors"], 4);
-    assert_eq!(plan["preflight"]["rows"][0]["term"], "base weights");
+    assert_eq!(plan["preflight"][0]["rows"][0]["term"], "base weights");
     let origin = |flag: &str| {
         let settings = plan["settings"].as_array().unwrap();
         settings.iter().find(|setting| setting["flag"] == flag).unwrap()["origin"].as_str().unwrap().to_owned()

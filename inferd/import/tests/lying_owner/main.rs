@@ -3,7 +3,7 @@
 mod owner;
 
 use ds4_gpu::RangeError;
-use ds4_import::{AttachOptions, Attached, ImportError, ImportFailure, attach};
+use ds4_import::{AttachOptions, Attached, ImportError, ImportFailure, MapError, attach};
 use ds4_wire::{Phase, RangeSize, Refusal, Reply, Request, WireError};
 use owner::{Answer, FakeOwner, RANGE_LEN, RANGES, plain_file, sealed};
 use std::sync::atomic::AtomicBool;
@@ -69,7 +69,7 @@ fn a_bad_range_at_any_place_unmaps_all_the_others() {
         });
         let ImportError::Range { id, source } = &error else { panic!("{error}") };
         assert_eq!(*id as usize, bad);
-        assert!(matches!(source, RangeError::NotMemory { .. }), "{source}");
+        assert!(matches!(source, MapError::Host(RangeError::NotMemory { .. })), "{source}");
     }
     // Other tests of this program map such ranges too, but not for long.
     while mapped() > 0 {
@@ -86,7 +86,10 @@ fn memory_that_could_still_change_is_not_mapped() {
         }
         _ => None,
     });
-    assert!(matches!(error, ImportError::Range { id: 0, source: RangeError::NotSealed { .. } }), "{error}");
+    assert!(
+        matches!(error, ImportError::Range { id: 0, source: MapError::Host(RangeError::NotSealed { .. }) }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -98,7 +101,10 @@ fn a_range_of_another_length_is_not_mapped() {
         }
         _ => None,
     });
-    assert!(matches!(error, ImportError::Range { id: 0, source: RangeError::Length { .. } }), "{error}");
+    assert!(
+        matches!(error, ImportError::Range { id: 0, source: MapError::Host(RangeError::Length { .. }) }),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,18 +1,21 @@
 //! Reads that fail, at every place in turn.
 
 use super::{LoadOptions, Loader};
+use crate::backing::HostBacking;
+use crate::destination::Destination;
 use crate::disk::{Disk, ModelFiles};
 use crate::error::LoadError;
 use crate::memory::{MemoryError, MemorySource, Observation, ProcessMemory};
 use crate::plan::Plan;
 use crate::planner::{PlanOptions, TensorTable, plan};
 use crate::role::Role;
-use crate::staging::Staging;
+use crate::verify::Verify;
 use crate::work::Reading;
 use ds4_gguf::writer::Writer;
 use ds4_gguf::{FileName, GgufError, Model};
 use ds4_units::{Bytes, FileOffset, TensorType};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -24,18 +27,12 @@ struct FailsAt<'m> {
 }
 
 impl Disk for FailsAt<'_> {
-    fn read<'b>(
-        &self,
-        shard: usize,
-        offset: FileOffset,
-        len: usize,
-        staging: &'b mut Staging,
-    ) -> Result<&'b [u8], GgufError> {
+    fn read(&self, shard: usize, offset: FileOffset, len: usize, window: &mut [u8]) -> Result<Range<usize>, GgufError> {
         if self.reads.fetch_add(1, Ordering::Relaxed) == self.k {
             let (file, source) = (FileName::of(Path::new("model.gguf")), io::Error::from_raw_os_error(5));
             return Err(GgufError::Read { file, offset: offset.0, source });
         }
-        self.files.read(shard, offset, len, staging)
+        self.files.read(shard, offset, len, window)
     }
 
     fn check_unchanged(&self) -> Result<(), GgufError> {
@@ -82,7 +79,12 @@ fn open_ranges(name: &str) -> usize {
 fn a_failed_read_at_any_place_is_an_error_with_its_cause_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (model, plan) = model(folder.path());
-    let options = LoadOptions { name: "fault".to_owned(), trip_floor: Bytes::ZERO };
+    let options = LoadOptions {
+        destination: Destination::Host,
+        name: "fault".to_owned(),
+        trip_floor: Bytes::ZERO,
+        verify: Verify::Sample,
+    };
     let cancel = AtomicBool::new(false);
     let reads = 3 * 2 + 3;
     for (k, threads) in (0..=reads).flat_map(|k| [(k, 1), (k, 4)]) {
@@ -90,12 +92,12 @@ fn a_failed_read_at_any_place_is_an_error_with_its_cause_and_leaves_nothing() {
         let disk = FailsAt { files, reads: AtomicUsize::new(0), k };
         let reading = Reading { threads, progress: &(), cancel: &cancel };
         let loader = Loader { plan: &plan, disks: vec![&disk], reading: &reading, done: AtomicU64::new(0) };
-        let result = loader.load(&options, &Plenty);
+        let result = loader.load(&HostBacking, &options, &Plenty);
         if k == reads {
-            assert_eq!(result.unwrap().0.len(), plan.ranges.len());
+            assert_eq!(result.unwrap().ranges.len(), plan.ranges.len());
             continue;
         }
-        let error = result.unwrap_err();
+        let error = result.err().expect("a read failed");
         assert!(matches!(error, LoadError::File(GgufError::Read { .. })), "{error}");
         let text = error.to_string();
         assert!(text.starts_with("model.gguf: cannot read at byte ") && text.contains("os error 5"), "{text}");

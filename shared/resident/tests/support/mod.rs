@@ -3,8 +3,8 @@
 
 use ds4_gguf::{Model, writer::Writer};
 use ds4_resident::{
-    LoadError, LoadOptions, MemoryError, MemorySource, Observation, Plan, PlanOptions, ProcessMemory, Reading,
-    Resident, Role, TensorTable, load, plan,
+    Destination, LoadError, LoadOptions, MemoryError, MemorySource, Observation, Plan, PlanOptions, ProcessMemory,
+    Reading, Resident, Role, TensorTable, Verify, load, plan,
 };
 use ds4_units::{Bytes, TensorType};
 use std::fs::File;
@@ -59,7 +59,12 @@ pub(crate) fn small_ranges() -> PlanOptions {
 }
 
 pub(crate) fn load_options(name: &str) -> LoadOptions {
-    LoadOptions { name: name.to_owned(), trip_floor: Bytes::mib(512) }
+    LoadOptions {
+        destination: Destination::Host,
+        name: name.to_owned(),
+        trip_floor: Bytes::mib(512),
+        verify: Verify::Full,
+    }
 }
 
 /// Loads with three threads and memory without end.
