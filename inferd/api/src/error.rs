@@ -233,6 +233,8 @@ pub(crate) fn fault(fault: &RequestFault) -> ApiError {
         RequestFault::SlowReader { .. } => {
             ApiError::new(Kind::Engine, "the client read too slowly and its request was dropped")
         }
+        // The same request would meet it again: no status that clients repeat on.
+        RequestFault::Constraint(fault) => ApiError::about("response_format", format!("response_format: {fault}")),
         RequestFault::Step(reason) => {
             tracing::error!(%reason, "a request failed in the engine");
             ApiError::new(Kind::Engine, "the engine could not compute this request")

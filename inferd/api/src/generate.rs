@@ -23,9 +23,9 @@ pub(crate) struct Generation {
 
 /// Renders and tokenises. Blocks for as long as that takes: call it on the pool.
 pub(crate) fn prepare(serving: &Serving, conversation: &Conversation) -> Result<Prepared, ApiError> {
-    let prompt = serving.codec.render(conversation);
+    let prompt = serving.codec.render(conversation, &serving.memory);
     let prompt = prompt.map_err(|error| ApiError::about("messages", format!("messages: {error}")))?;
-    let reader = serving.codec.read_answer(&prompt);
+    let reader = serving.codec.read_answer(&prompt, conversation, &serving.memory);
     Ok(Prepared { prompt: PromptRecord::new(&prompt, &serving.tokenizer), reader })
 }
 
@@ -42,6 +42,7 @@ pub(crate) fn submit(
         sampling: generation.sampling,
         stop: generation.stop,
         max_tokens: generation.max_tokens,
+        constraint: None,
         top_logprobs: None,
     };
     serving.engine.submit(request).map_err(|refusal| refused(refusal, prompt_field))

@@ -88,7 +88,7 @@ async fn boot_and_wait(
     let engine = Engine::start(booted.loaded, options);
     let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
     info!(model = %printable(&model_id), max_seqs = options.banks, ready_ms = started.elapsed().as_millis() as u64, "ready");
-    api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec });
+    api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec, memory: Arc::default() });
     loop {
         tokio::select! {
             () = stops.next() => return Ok(engine),

@@ -20,7 +20,8 @@ pub(crate) fn answer(
     interrupt: &Interrupt,
 ) -> Result<Exit, CliError> {
     let (tokenizer, codec) = (loaded.tokenizer.clone(), loaded.codec.clone());
-    let prompt = prompt::render(args, question, codec.as_ref())?;
+    let asked = prompt::render(args, question, codec.as_ref())?;
+    let (prompt, reader) = (asked.prompt, asked.reader);
     let record = PromptRecord::new(&prompt, &tokenizer);
     let mut dump = match &args.dump_logprobs {
         Some(path) => Some(LogprobFile::create(path, record.tokens())?),
@@ -29,11 +30,12 @@ pub(crate) fn answer(
     let engine = Engine::start(loaded, EngineOptions { banks: 1, ..EngineOptions::default() });
     let engine = engine.map_err(CliError::Thread)?;
     let events = engine.handle().submit(GenerateRequest {
-        reader: codec.read_answer(&prompt),
+        reader,
         prompt: record,
         sampling: args.answer.sampling(),
         stop: args.answer.stop.clone(),
         max_tokens: Tokens(args.answer.tokens.unwrap_or(u32::MAX)),
+        constraint: None,
         top_logprobs: dump.is_some().then_some(args.logprobs_top_k),
     })?;
     let mut screen = Screen::new();
@@ -74,7 +76,8 @@ fn follow(
 ) -> Result<Option<Finished>, CliError> {
     for event in events {
         match event {
-            Event::Started(_) => {}
+            // A question offers no tools, so there are no calls.
+            Event::Started(_) | Event::Call(_) | Event::Retrying => {}
             Event::Prefill { done, total } => screen.prefill(done.0, total.0),
             Event::Logprobs(position) => {
                 if let Some(dump) = dump.as_deref_mut() {

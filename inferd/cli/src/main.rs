@@ -42,8 +42,8 @@ fn run() -> Result<Exit, CliError> {
     let file = ModelFile::open(&args.model, interrupt.flag())?;
     if args.dump_tokens {
         let (tokenizer, codec) = file.prompt_side(&args.model)?;
-        let prompt = prompt::render(&args, &question, codec.as_ref())?;
-        dump::tokens(&prompt, &tokenizer)?;
+        let asked = prompt::render(&args, &question, codec.as_ref())?;
+        dump::tokens(&asked.prompt, &tokenizer)?;
         return Ok(Exit::Ok);
     }
     let worker = format!("ds4-{}", std::process::id());

@@ -1,6 +1,6 @@
 //! What a request hears back: a start, text in order, then exactly one end.
 
-use ds4_model::Channel;
+use ds4_model::{AnswerSummary, CallEvent, Channel, ConstraintFault};
 use ds4_units::{TokenId, Tokens};
 use std::time::Duration;
 
@@ -51,6 +51,15 @@ pub struct Delta {
     pub token_ids: Vec<TokenId>,
 }
 
+/// A part of a tool call that became certain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallDelta {
+    /// The part.
+    pub event: CallEvent,
+    /// The tokens it was read from, those of the markup around it included.
+    pub token_ids: Vec<TokenId>,
+}
+
 /// One token with the natural logarithm of its probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Logprob {
@@ -76,6 +85,8 @@ pub enum FinishReason {
     EndOfTurn,
     /// A stop string of the request was found.
     StopString(String),
+    /// The answer ends with complete tool calls.
+    ToolCalls,
     /// The token budget or the context is used up, or the model ended while still reasoning.
     Length,
 }
@@ -129,6 +140,8 @@ fn rate(tokens: u32, time: Duration) -> Option<f64> {
 pub struct Finished {
     /// Why.
     pub reason: FinishReason,
+    /// What was read: calls, and whether they were sound.
+    pub answer: AnswerSummary,
     /// Token counts.
     pub usage: Usage,
     /// Where the time went.
@@ -143,6 +156,8 @@ pub enum RequestFault {
     SlowReader { unread: usize },
     #[error("the model could not compute this request: {0}")]
     Step(String),
+    #[error(transparent)]
+    Constraint(#[from] ConstraintFault),
     #[error("the engine stopped")]
     EngineStopped,
 }
@@ -163,6 +178,11 @@ pub enum Event {
     Logprobs(PositionLogprobs),
     /// Text.
     Delta(Delta),
+    /// A part of a tool call.
+    Call(CallDelta),
+    /// The calls were malformed, none was shown, and the model answers once more. A reader that has shown nothing yet
+    /// forgets what it heard.
+    Retrying,
     /// The answer is complete.
     Finished(Finished),
     /// There will be no (more) answer.

@@ -8,6 +8,7 @@
 //! What a request gets depends on its prompt, its sampling and its seed, never on its company or on a clock.
 
 mod admit;
+mod chooser;
 mod clock;
 mod engine;
 mod event;
@@ -23,10 +24,11 @@ mod scheduler;
 mod stop;
 mod warm;
 
-pub use ds4_model::Channel;
+pub use ds4_model::{AnswerSummary, CallEvent, Channel};
 pub use engine::{Engine, EngineHandle};
 pub use event::{
-    Delta, Event, FinishReason, Finished, Logprob, PositionLogprobs, RequestFault, ReuseKind, Started, Timings, Usage,
+    CallDelta, Delta, Event, FinishReason, Finished, Logprob, PositionLogprobs, RequestFault, ReuseKind, Started,
+    Timings, Usage,
 };
 pub use limits::{
     BANKS_DEFAULT, EVENTS_UNREAD_MAX, EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE, QUEUED_MAX,

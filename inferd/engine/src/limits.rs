@@ -15,6 +15,9 @@ pub const PREFILL_ROWS_ALONE: usize = 512;
 /// Prompt rows in one step while at least one request decodes: the price a decoding reader pays for a newcomer.
 pub const PREFILL_ROWS_LIVE: usize = 128;
 
+/// Rows of one request that count as decoding: a drawn token, or tokens that follow without being drawn.
+pub(crate) const DECODE_ROWS_MAX: usize = 64;
+
 /// Most alternatives a request may ask for per position.
 pub const TOP_LOGPROBS_MAX: usize = 1024;
 

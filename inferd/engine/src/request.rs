@@ -1,7 +1,7 @@
 //! What a request brings to the engine, and why the door may be closed.
 
 use crate::Sampling;
-use ds4_model::{AnswerReader, PromptRecord};
+use ds4_model::{AnswerReader, PromptRecord, TokenConstraint};
 use ds4_units::Tokens;
 
 /// A request, checked and tokenised: everything the engine thread needs and nothing it would have to wait for.
@@ -16,6 +16,8 @@ pub struct GenerateRequest {
     pub stop: Vec<String>,
     /// Tokens to draw at most. 0 fills the bank and draws none. What does not fit the context is cut off.
     pub max_tokens: Tokens,
+    /// Holds a part of the answer to a grammar.
+    pub constraint: Option<Box<dyn TokenConstraint>>,
     /// Log-probabilities of so many likeliest tokens at every position, when asked for.
     pub top_logprobs: Option<usize>,
 }

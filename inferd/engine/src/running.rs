@@ -1,13 +1,16 @@
 //! One request that has a bank: what it computes next and what its logits lead to.
 
+mod draw;
+
+use crate::chooser::Chooser;
 use crate::clock::Clock;
-use crate::logprobs;
+use crate::limits::DECODE_ROWS_MAX;
 use crate::outbox::{Outbox, Undelivered};
-use crate::output::{Emitted, Output};
+use crate::output::Output;
 use crate::sampler::Sampler;
 use crate::{Event, FinishReason, Finished, GenerateRequest, RequestFault, ReuseKind, Started, Usage};
-use ds4_model::{LogitsWanted, PromptRecord, Segment, Tokenizer};
-use ds4_units::{BankId, TokenId, TokenPos, Tokens};
+use ds4_model::{AnswerSummary, LogitsWanted, PromptRecord, Segment};
+use ds4_units::{BankId, TokenPos, Tokens};
 use std::time::Instant;
 
 /// Where a request's bank came from.
@@ -22,10 +25,16 @@ pub(crate) struct Seat {
 
 /// Why a request leaves its bank.
 pub(crate) enum End {
-    Finished(FinishReason),
+    Finished(FinishReason, AnswerSummary),
     Fault(RequestFault),
     /// The reader is gone.
     Cancelled,
+}
+
+impl From<RequestFault> for End {
+    fn from(fault: RequestFault) -> End {
+        End::Fault(fault)
+    }
 }
 
 impl From<Undelivered> for End {
@@ -39,10 +48,8 @@ impl From<Undelivered> for End {
 
 pub(crate) struct Running {
     pub(crate) bank: BankId,
-    /// The prompt, then what was drawn, as far as it is in the bank.
+    /// The prompt, then what was drawn or given; the first `computed` tokens are in the bank.
     record: PromptRecord,
-    /// Drawn, not yet in the bank: what a decode row computes.
-    drawn: Option<TokenId>,
     /// Tokens in the bank.
     computed: usize,
     prompt_tokens: usize,
@@ -51,8 +58,9 @@ pub(crate) struct Running {
     /// Where the prompt's own checkpoint is taken.
     boundary: usize,
     tokens_left: u32,
+    context: usize,
     top_logprobs: Option<usize>,
-    sampler: Sampler,
+    chooser: Chooser,
     output: Output,
     outbox: Outbox,
     clock: Clock,
@@ -71,14 +79,14 @@ impl Running {
             bank: seat.bank,
             boundary: boundary(&seat.prompt),
             record: seat.prompt,
-            drawn: None,
             computed: seat.cached,
             prompt_tokens,
             cached: seat.cached,
             reuse: seat.reuse,
             tokens_left: request.max_tokens.0.min(context.0.saturating_sub(prompt_tokens as u32)),
+            context: context.index(),
             top_logprobs: request.top_logprobs,
-            sampler: Sampler::new(request.sampling),
+            chooser: Chooser::new(Sampler::new(request.sampling), request.constraint),
             output: Output::new(request.reader, request.stop),
             outbox,
             clock: Clock::start(submitted),
@@ -98,45 +106,36 @@ impl Running {
         self.outbox.is_cancelled()
     }
 
-    /// Whether the next row is a drawn token.
+    /// Whether the next rows are drawn tokens, or few that follow without being drawn.
     pub(crate) fn is_decoding(&self) -> bool {
-        self.drawn.is_some()
+        self.computed >= self.prompt_tokens && self.rows_left() <= DECODE_ROWS_MAX
     }
 
-    /// Prompt rows that may be computed in one step: up to the boundary, then the rest.
-    pub(crate) fn prefill_left(&self) -> usize {
-        let end = if self.computed < self.boundary { self.boundary } else { self.prompt_tokens };
+    /// Rows that may be computed in one step: up to the boundary, then the rest.
+    pub(crate) fn rows_left(&self) -> usize {
+        let end = if self.computed < self.boundary { self.boundary } else { self.record.tokens().len() };
         end - self.computed
     }
 
-    /// The next `rows` tokens of the prompt, or the drawn token.
+    /// The next `rows` tokens.
     pub(crate) fn segment(&self, rows: usize) -> Segment<'_> {
+        let tokens = self.record.tokens();
+        let end = self.computed + rows;
+        // A request without a token budget only fills its bank.
+        let wanted = end == tokens.len() && self.tokens_left > 0;
+        let logits = if wanted { LogitsWanted::Last } else { LogitsWanted::None };
         let start = TokenPos(self.computed as u32);
-        match &self.drawn {
-            Some(token) => {
-                Segment { bank: self.bank, start, tokens: std::slice::from_ref(token), logits: LogitsWanted::Last }
-            }
-            None => {
-                let end = self.computed + rows;
-                // A request without a token budget only fills its bank.
-                let wanted = end == self.prompt_tokens && self.tokens_left > 0;
-                let logits = if wanted { LogitsWanted::Last } else { LogitsWanted::None };
-                Segment { bank: self.bank, start, tokens: &self.record.tokens()[self.computed..end], logits }
-            }
-        }
+        Segment { bank: self.bank, start, tokens: &tokens[self.computed..end], logits }
     }
 
     /// The rows given out by [`Running::segment`] are in the bank.
-    pub(crate) fn advance(&mut self, rows: usize, tokenizer: &Tokenizer) {
+    pub(crate) fn advance(&mut self, rows: usize) {
         self.computed += rows;
-        match self.drawn.take() {
-            Some(token) => self.record.push_generated(token, tokenizer),
-            None => {
-                let (done, total) = (Tokens(self.computed as u32), Tokens(self.prompt_tokens as u32));
-                self.outbox.hint(Event::Prefill { done, total });
-                if done == total {
-                    self.clock.prefilled();
-                }
+        if self.computed <= self.prompt_tokens {
+            let (done, total) = (Tokens(self.computed as u32), Tokens(self.prompt_tokens as u32));
+            self.outbox.hint(Event::Prefill { done, total });
+            if done == total {
+                self.clock.prefilled();
             }
         }
     }
@@ -144,53 +143,6 @@ impl Running {
     /// Whether the bank stands where the prompt's checkpoint belongs.
     pub(crate) fn at_boundary(&self) -> bool {
         self.computed == self.boundary
-    }
-
-    /// Draws from the logits of the last row, if it has any, and says what was drawn. An error ends the request.
-    pub(crate) fn continue_with(&mut self, logits: Option<&[f32]>, stop_tokens: &[TokenId]) -> Result<(), End> {
-        if self.computed < self.prompt_tokens {
-            return Ok(());
-        }
-        let Some(logits) = logits.filter(|_| self.tokens_left > 0) else {
-            return Err(self.close(FinishReason::Length));
-        };
-        let token = self.sampler.sample(logits).map_err(|fault| End::Fault(RequestFault::Step(fault.to_string())))?;
-        self.clock.token();
-        if let Some(count) = self.top_logprobs {
-            self.outbox.send(Event::Logprobs(logprobs::of_position(logits, token, count)))?;
-        }
-        if stop_tokens.contains(&token) {
-            return Err(self.close(FinishReason::EndOfTurn));
-        }
-        self.tokens_left -= 1;
-        let emitted = self.output.push(token);
-        if let Some(stop) = self.deliver(emitted)? {
-            return Err(End::Finished(FinishReason::StopString(stop)));
-        }
-        if self.tokens_left == 0 {
-            return Err(self.close(FinishReason::Length));
-        }
-        self.drawn = Some(token);
-        Ok(())
-    }
-
-    /// Lets out what was held back and settles why the answer ended.
-    fn close(&mut self, reason: FinishReason) -> End {
-        let closed = self.output.finish();
-        match self.deliver(closed.emitted) {
-            Ok(Some(stop)) => End::Finished(FinishReason::StopString(stop)),
-            // An answer that ends while reasoning has nothing to show: it counts as cut off.
-            Ok(None) if closed.reasoning_open => End::Finished(FinishReason::Length),
-            Ok(None) => End::Finished(reason),
-            Err(end) => end,
-        }
-    }
-
-    fn deliver(&self, emitted: Emitted) -> Result<Option<String>, End> {
-        for delta in emitted.deltas {
-            self.outbox.send(Event::Delta(delta))?;
-        }
-        Ok(emitted.stop)
     }
 
     /// Says goodbye to the reader and gives the bank back with the record of what it holds; `None` when the bank is
@@ -204,9 +156,9 @@ impl Running {
             reasoning_tokens: self.output.reasoning_tokens(),
         };
         match end {
-            End::Finished(reason) => {
+            End::Finished(reason, answer) => {
                 let timings = self.clock.timings(self.reuse);
-                self.outbox.end(Event::Finished(Finished { reason, usage, timings }));
+                self.outbox.end(Event::Finished(Finished { reason, answer, usage, timings }));
             }
             End::Fault(fault) => self.outbox.end(Event::Failed(fault)),
             End::Cancelled => {}

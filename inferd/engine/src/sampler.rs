@@ -4,6 +4,7 @@
 //! number is drawn per token from the request's own generator, so a request with a seed gives the same tokens
 //! whatever else runs.
 
+use ds4_model::TokenSet;
 use ds4_units::TokenId;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -64,13 +65,24 @@ impl Sampler {
         Sampler { sampling, random, kept: Vec::new() }
     }
 
-    /// Draws one token.
-    pub(crate) fn sample(&mut self, logits: &[f32]) -> Result<TokenId, NotFinite> {
-        let (best, highest) = argmax(logits)?;
-        if self.sampling.temperature <= 0.0 {
+    /// Draws one token among the allowed ones. `greedy` takes the likeliest whatever the request says.
+    ///
+    /// # Errors
+    /// When the logits are not finite, or no token is allowed.
+    pub(crate) fn sample(
+        &mut self,
+        logits: &[f32],
+        greedy: bool,
+        allowed: Option<&TokenSet>,
+    ) -> Result<TokenId, NotFinite> {
+        let (best, highest) = argmax(logits, allowed)?;
+        if greedy || self.sampling.temperature <= 0.0 {
             return Ok(best);
         }
         self.weigh(logits, highest);
+        if let Some(allowed) = allowed {
+            self.kept.retain(|candidate| allowed.contains(TokenId(candidate.token)));
+        }
         self.keep_top_k();
         self.keep_top_p();
         self.keep_min_p();
@@ -141,14 +153,15 @@ impl Sampler {
     }
 }
 
-/// The likeliest token and its logit; the lowest id wins a tie.
-fn argmax(logits: &[f32]) -> Result<(TokenId, f32), NotFinite> {
+/// The likeliest allowed token and its logit; the lowest id wins a tie.
+fn argmax(logits: &[f32], allowed: Option<&TokenSet>) -> Result<(TokenId, f32), NotFinite> {
     let mut best: Option<(u32, f32)> = None;
     for (&logit, token) in logits.iter().zip(0..) {
         if !logit.is_finite() {
             return Err(NotFinite);
         }
-        if best.is_none_or(|(_, highest)| logit > highest) {
+        let is_allowed = || allowed.is_none_or(|allowed| allowed.contains(TokenId(token)));
+        if best.is_none_or(|(_, highest)| logit > highest) && is_allowed() {
             best = Some((token, logit));
         }
     }
@@ -161,7 +174,7 @@ mod tests {
 
     fn draw_many(sampling: Sampling, logits: &[f32], count: usize) -> Vec<u32> {
         let mut sampler = Sampler::new(sampling);
-        (0..count).map(|_| sampler.sample(logits).unwrap().0).collect()
+        (0..count).map(|_| sampler.sample(logits, false, None).unwrap().0).collect()
     }
 
     fn seeded(seed: u64) -> Sampling {
@@ -212,8 +225,33 @@ mod tests {
     #[test]
     fn logits_that_are_not_finite_are_an_error() {
         for logits in [&[0.0, f32::NAN][..], &[f32::INFINITY], &[]] {
-            assert_eq!(Sampler::new(Sampling::GREEDY).sample(logits), Err(NotFinite));
+            assert_eq!(Sampler::new(Sampling::GREEDY).sample(logits, false, None), Err(NotFinite));
         }
+    }
+
+    #[test]
+    fn syntax_is_greedy_and_leaves_the_draws_of_the_rest_alone() {
+        let logits: Vec<f32> = (0..100).map(|i| (i as f32 * 0.37).sin()).collect();
+        let mut plain = Sampler::new(seeded(7));
+        let mut mixed = Sampler::new(seeded(7));
+        for _ in 0..20 {
+            let likeliest = mixed.sample(&logits, true, None).unwrap();
+            assert_eq!(likeliest.0, 89);
+            assert_eq!(mixed.sample(&logits, false, None), plain.sample(&logits, false, None));
+        }
+    }
+
+    #[test]
+    fn only_allowed_tokens_are_drawn() {
+        let mut allowed = TokenSet::full(4);
+        allowed.clear();
+        allowed.insert(TokenId(0));
+        allowed.insert(TokenId(3));
+        let logits = [1.0, 9.0, 9.0, 1.5];
+        let mut sampler = Sampler::new(seeded(4));
+        assert_eq!(sampler.sample(&logits, true, Some(&allowed)), Ok(TokenId(3)));
+        let drawn: Vec<u32> = (0..200).map(|_| sampler.sample(&logits, false, Some(&allowed)).unwrap().0).collect();
+        assert!(drawn.contains(&0) && drawn.contains(&3) && drawn.iter().all(|token| [0, 3].contains(token)));
     }
 
     #[test]

@@ -95,10 +95,12 @@ impl Scheduler {
     fn plan(&self) -> Vec<Share> {
         let (decoding, filling): (Vec<usize>, Vec<usize>) =
             (0..self.running.len()).partition(|&index| self.running[index].is_decoding());
+        let rows_left = |index: usize| self.running[index].rows_left();
         let budget = if decoding.is_empty() { self.options.prefill_rows_alone } else { self.options.prefill_rows_live };
-        let left: Vec<usize> = filling.iter().map(|&index| self.running[index].prefill_left()).collect();
+        let left: Vec<usize> = filling.iter().map(|&index| rows_left(index)).collect();
         let given = filling.into_iter().zip(rows::share(budget, &left));
-        let shares = decoding.into_iter().map(|index| (index, 1)).chain(given.filter(|&(_, rows)| rows > 0));
+        let shares =
+            decoding.into_iter().map(|index| (index, rows_left(index))).chain(given.filter(|&(_, rows)| rows > 0));
         shares.map(|(index, rows)| Share { index, rows }).collect()
     }
 
@@ -136,12 +138,12 @@ impl Scheduler {
 
     fn advance(&mut self, share: Share, logits: Option<&[f32]>, ended: &mut Vec<(usize, End)>) {
         let running = &mut self.running[share.index];
-        running.advance(share.rows, &self.tokenizer);
+        running.advance(share.rows);
         if running.at_boundary() {
             // Without its checkpoint a bank is only reused less.
             let _ = self.model.checkpoint(running.bank);
         }
-        if let Err(end) = running.continue_with(logits, self.codec.stop_tokens()) {
+        if let Err(end) = running.continue_with(logits, self.codec.stop_tokens(), &self.tokenizer) {
             ended.push((share.index, end));
         }
     }

@@ -3,7 +3,8 @@
 //! Nothing here knows a protocol or a model. Text that people wrote is [`PromptText`], so that printing a conversation
 //! for debugging shows sizes only.
 
-use crate::{JsonText, PromptText};
+use crate::{JsonText, PromptText, ToolUse, json};
+use ds4_units::Bytes;
 
 /// A request's conversation and how its next answer is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +17,11 @@ pub struct Conversation {
     pub effort: Option<Effort>,
     /// What becomes of the reasoning of earlier answers.
     pub past_reasoning: PastReasoning,
+    /// The tools offered by the request as a whole. The prompt lists them after the first system text.
+    pub tools: ToolUse,
+    /// Tool results that end beyond so many bytes of the prompt remind the model how to call tools; `None` reminds
+    /// never.
+    pub reminder_after: Option<Bytes>,
     /// The last message is the beginning of the answer: it stays open and the model continues it.
     pub prefill: bool,
 }
@@ -49,6 +55,8 @@ pub enum PastReasoning {
     Drop,
     /// Rendered in every turn.
     Keep,
+    /// Left out of every earlier answer, whatever the protocol wants.
+    Never,
 }
 
 /// One message.
@@ -137,7 +145,50 @@ pub enum ToolArguments {
     Text(PromptText),
 }
 
+impl ToolSchema {
+    /// The tool's name, when the object has one.
+    pub fn name(&self) -> Option<String> {
+        self.member("name")?.to_string_value()
+    }
+
+    /// The JSON schema of the arguments, when the object has one.
+    pub fn parameters(&self) -> Option<JsonText> {
+        self.member("parameters")
+    }
+
+    fn member(&self, name: &str) -> Option<JsonText> {
+        self.json.members()?.into_iter().find_map(|(key, value)| (key == name).then_some(value))
+    }
+}
+
+impl ToolCall {
+    /// Bytes of text in it.
+    pub fn text_len(&self) -> usize {
+        self.id.len() + self.name.len() + self.arguments.text_len()
+    }
+}
+
 impl ToolArguments {
+    /// Bytes of text in it.
+    pub fn text_len(&self) -> usize {
+        match self {
+            ToolArguments::Members(members) => {
+                members.iter().map(|(key, value)| key.as_str().len() + value.as_str().len()).sum()
+            }
+            ToolArguments::Text(text) => text.as_str().len(),
+        }
+    }
+
+    /// Whether both say the same: as JSON objects, whatever the order of their keys and the spelling of their numbers,
+    /// or as text. Of equal keys the last counts, as nearly every reader of JSON has it.
+    pub fn equals_as_json(&self, other: &ToolArguments) -> bool {
+        match (self, other) {
+            (ToolArguments::Members(mine), ToolArguments::Members(theirs)) => json::same_members(mine, theirs),
+            (ToolArguments::Text(mine), ToolArguments::Text(theirs)) => mine == theirs,
+            _ => false,
+        }
+    }
+
     /// Reads the arguments text of a call. Blank text means no arguments.
     pub fn parse(text: &str) -> ToolArguments {
         if text.trim().is_empty() {
@@ -186,6 +237,20 @@ mod tests {
         for text in ["", " \n", "{}", " { } "] {
             assert_eq!(ToolArguments::parse(text), ToolArguments::Members(vec![]), "{text:?}");
         }
+    }
+
+    #[test]
+    fn arguments_are_equal_whatever_their_spelling_and_different_when_edited() {
+        let same = |a: &str, b: &str| ToolArguments::parse(a).equals_as_json(&ToolArguments::parse(b));
+        assert!(same(r#"{"a": 1.50, "b": {"x": [1, 2], "y": "\u00e9"}}"#, r#"{"b":{"y":"é","x":[1.0,2]},"a":1.5}"#));
+        assert!(same(r#"{"a": 1, "a": 2}"#, r#"{"a":2}"#));
+        assert!(same("", "{}"));
+        for edited in [r#"{"a": 2}"#, r#"{"a": "1"}"#, r#"{"a": 1, "b": 1}"#, "{}", "a", r#"{"A": 1}"#] {
+            assert!(!same(r#"{"a": 1}"#, edited), "{edited}");
+        }
+        assert!(!same(r#"{"a": 9007199254740993}"#, r#"{"a": 9007199254740992}"#));
+        let deep = format!("{{\"a\": {}{}}}", "[".repeat(9_000), "]".repeat(9_000));
+        assert!(same(&deep, &deep));
     }
 
     #[test]

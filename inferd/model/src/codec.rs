@@ -1,7 +1,8 @@
 //! A model family's prompt protocol: conversations in, prompts out; generated tokens in, events out.
 
-use crate::{Conversation, Prompt, ThinkingMode};
+use crate::{AnswerMemory, AnswerReader, Channel, Conversation, Prompt, ThinkingMode};
 use ds4_units::TokenId;
+use std::sync::Arc;
 
 /// The prompt protocol of one model family. Request handlers share one; no call blocks on anything but the CPU.
 pub trait PromptCodec: Send + Sync {
@@ -10,8 +11,8 @@ pub trait PromptCodec: Send + Sync {
     fn renderer_version(&self) -> &str;
 
     /// Renders a conversation up to the point where the model speaks. Text of messages stays text: it never becomes a
-    /// control token, however it is spelled.
-    fn render(&self, conversation: &Conversation) -> Result<Prompt, PromptError>;
+    /// control token, however it is spelled. Earlier answers that `memory` knows are said exactly as they were sampled.
+    fn render(&self, conversation: &Conversation, memory: &AnswerMemory) -> Result<Prompt, PromptError>;
 
     /// A prompt of plain text, outside any conversation.
     fn render_raw(&self, text: &str) -> Prompt;
@@ -22,8 +23,17 @@ pub trait PromptCodec: Send + Sync {
     /// The channel an answer to `prompt` begins in.
     fn first_channel(&self, prompt: &Prompt) -> Channel;
 
-    /// Reads the answer to `prompt` as it is generated.
-    fn read_answer(&self, prompt: &Prompt) -> Box<dyn AnswerReader>;
+    /// Reads the answer to `prompt`, which is what `conversation` rendered to, as it is generated. What the answer
+    /// holds is remembered in `memory` when it ends.
+    fn read_answer(
+        &self,
+        prompt: &Prompt,
+        conversation: &Conversation,
+        memory: &Arc<AnswerMemory>,
+    ) -> Box<dyn AnswerReader>;
+
+    /// Reads what follows a plain text: all of it is content, markup included.
+    fn read_raw(&self) -> Box<dyn AnswerReader>;
 
     /// What asking for a model by this name says about reasoning, where clients have learned that it does.
     fn thinking_by_model_name(&self, _name: &str) -> Option<ThinkingMode> {
@@ -34,45 +44,6 @@ pub trait PromptCodec: Send + Sync {
     fn model_aliases(&self) -> &[&str] {
         &[]
     }
-}
-
-/// What a part of an answer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channel {
-    /// Reasoning, shown apart from the answer or not at all.
-    Reasoning,
-    /// The answer's text.
-    Content,
-}
-
-/// Turns the tokens of one answer into events, in order. Concatenated texts do not depend on how tokens are grouped
-/// into calls, and no event ends inside a character.
-pub trait AnswerReader: Send {
-    /// Takes the next generated token (not a stop token) and appends what it completes to `events`.
-    fn push(&mut self, token: TokenId, events: &mut Vec<AnswerEvent>);
-
-    /// Ends the answer: whatever was held back is appended to `events`.
-    fn finish(&mut self, events: &mut Vec<AnswerEvent>) -> AnswerEnd;
-}
-
-/// A part of an answer. Kinds other than text (tool calls) join here when a reader yields them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AnswerEvent {
-    /// Text of one channel; never empty.
-    Text {
-        /// Where the text belongs.
-        channel: Channel,
-        /// The text.
-        text: String,
-    },
-}
-
-/// How an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AnswerEnd {
-    /// The model was still reasoning: the answer has no content and counts as cut off.
-    pub reasoning_open: bool,
 }
 
 /// Why a conversation cannot be rendered.

@@ -1,8 +1,10 @@
 //! JSON kept as the text it was sent as: key order, duplicate keys and number spellings survive.
 
+mod equal;
 mod print;
 mod string;
 
+pub(crate) use equal::same_members;
 pub use print::NumberSpelling;
 
 use serde::de::IgnoredAny;
@@ -49,6 +51,18 @@ impl JsonText {
         Some(members)
     }
 
+    /// The value as JSON text that says `text`: a string, with escapes only where JSON demands them.
+    pub fn from_str_value(text: &str) -> JsonText {
+        let mut token = String::with_capacity(text.len() + 2);
+        string::encode(text, &mut token);
+        JsonText(token)
+    }
+
+    /// The same value without white space between tokens.
+    pub fn to_minified(&self) -> String {
+        print::minified(&self.0)
+    }
+
     /// The same value printed as Python's `json.dumps(value, ensure_ascii=False)` would: `", "` and `": "` between
     /// tokens, no other white space, escapes only where JSON demands them. Duplicate keys stay.
     pub fn to_python(&self, numbers: NumberSpelling) -> String {
@@ -60,6 +74,11 @@ impl fmt::Debug for JsonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "JsonText({} bytes)", self.0.len())
     }
+}
+
+/// Appends `text` as the inside of a JSON string: escapes only where JSON demands them, no quotes around it.
+pub fn push_json_escaped(text: &str, out: &mut String) {
+    string::encode_inside(text, out);
 }
 
 /// Splits the value at the start of `text`, which is inside a checked JSON value, from what follows it.

@@ -54,6 +54,25 @@ impl Prompt {
         &self.pieces
     }
 
+    /// Bytes of text in it; control tokens do not count.
+    pub fn text_len(&self) -> usize {
+        let len = |piece: &Piece| match piece {
+            Piece::Control(_) => 0,
+            Piece::Text(text) => text.0.len(),
+        };
+        self.pieces.iter().map(len).sum()
+    }
+
+    /// Appends another prompt's pieces.
+    pub fn push_all(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            match piece {
+                Piece::Control(token) => self.push_control(*token),
+                Piece::Text(text) => self.push_text(text.as_str()),
+            }
+        }
+    }
+
     /// Appends a control token.
     pub fn push_control(&mut self, token: TokenId) {
         self.pieces.push(Piece::Control(token));

@@ -85,6 +85,11 @@ impl PromptRecord {
         }
     }
 
+    /// Appends a prompt; its tokens are its own, whatever came before.
+    pub fn append(&mut self, prompt: &Prompt, tokenizer: &Tokenizer) {
+        self.extend(prompt.pieces(), tokenizer);
+    }
+
     fn extend(&mut self, pieces: &[Piece], tokenizer: &Tokenizer) {
         for piece in pieces {
             let content = match piece {

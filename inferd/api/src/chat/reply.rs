@@ -50,6 +50,8 @@ pub(super) async fn respond(
                 return Ok(json_response(StatusCode::OK, &replier.whole(answer, &finished)));
             }
             Event::Failed(fault) => return Err(log.failed(&fault)),
+            // Requests with tools are refused, so there are no calls.
+            Event::Call(_) | Event::Retrying => {}
             Event::Started(_) | Event::Prefill { .. } | Event::Logprobs(_) => {}
         }
     }
@@ -137,5 +139,6 @@ fn finish_reason(reason: &FinishReason) -> &'static str {
     match reason {
         FinishReason::EndOfTurn | FinishReason::StopString(_) => "stop",
         FinishReason::Length => "length",
+        FinishReason::ToolCalls => "tool_calls",
     }
 }

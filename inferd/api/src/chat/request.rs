@@ -4,7 +4,7 @@ use super::{message, tools};
 use crate::reader::{Fields, Node};
 use crate::{ApiError, Settings, params, thinking};
 use ds4_engine::Sampling;
-use ds4_model::{Conversation, PastReasoning, PromptCodec};
+use ds4_model::{Conversation, PromptCodec};
 use ds4_units::Tokens;
 use serde_json::Value;
 
@@ -38,8 +38,8 @@ impl ChatRequest {
                 messages: read.messages,
                 thinking: wanted.thinking,
                 effort: wanted.effort,
-                past_reasoning: PastReasoning::default(),
                 prefill: read.ends_open,
+                ..Conversation::default()
             },
             model: model.map(str::to_owned),
             sampling: params::sampling(fields)?,

@@ -59,6 +59,8 @@ impl ChatStream {
         match event {
             Event::Started(_) => Some(self.data(self.replier.role_chunk())),
             Event::Prefill { .. } | Event::Logprobs(_) => None,
+            // Requests with tools are refused, so there are no calls.
+            Event::Call(_) | Event::Retrying => None,
             Event::Delta(delta) => {
                 self.silence = "decode";
                 self.replier.text_chunk(&delta).map(|chunk| self.data(chunk))

@@ -70,6 +70,7 @@ impl Server {
             engine: self.bench.engine.handle(),
             tokenizer: self.bench.tokenizer.clone(),
             codec: self.bench.codec.clone(),
+            memory: Default::default(),
         }
     }
 

@@ -4,8 +4,9 @@ use crate::support::model::{hash_rule, script_rule};
 use crate::support::vocabulary::{ASSISTANT, BOS, THINK, USER, tokens};
 use crate::support::{Bench, Heard};
 use ds4_engine::{Channel, EngineOptions, Event, FinishReason, GenerateRequest, ReuseKind};
-use ds4_model::{Prompt, PromptCodec, PromptRecord};
+use ds4_model::{Conversation, Prompt, PromptCodec, PromptRecord};
 use ds4_units::{TokenId, Tokens};
+use std::sync::Arc;
 
 /// A bench whose model says `answer` to every question.
 fn scripted(answer: &str) -> Bench {
@@ -21,7 +22,7 @@ fn question(bench: &Bench, opening: TokenId, max_tokens: u32) -> GenerateRequest
     prompt.push_control(ASSISTANT);
     prompt.push_control(opening);
     GenerateRequest {
-        reader: bench.codec.read_answer(&prompt),
+        reader: bench.codec.read_answer(&prompt, &Conversation::default(), &Arc::default()),
         prompt: PromptRecord::new(&prompt, &bench.tokenizer),
         ..bench.request("", max_tokens)
     }

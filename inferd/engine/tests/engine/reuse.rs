@@ -4,7 +4,8 @@ use crate::support::model::{hash_rule, script_rule};
 use crate::support::vocabulary::tokens;
 use crate::support::{Bench, Heard, hear};
 use ds4_engine::{EngineOptions, GenerateRequest, ReuseKind};
-use ds4_model::{Prompt, PromptCodec, PromptRecord};
+use ds4_model::{Conversation, Prompt, PromptCodec, PromptRecord};
+use std::sync::Arc;
 
 fn bench(banks: usize) -> Bench {
     Bench::new(hash_rule(), 2_000, EngineOptions { banks, ..EngineOptions::default() })
@@ -16,7 +17,7 @@ fn reuse(heard: &Heard) -> (ReuseKind, u32) {
 
 fn trusted(bench: &Bench, prompt: &Prompt, max_tokens: u32) -> GenerateRequest {
     GenerateRequest {
-        reader: bench.codec.read_answer(prompt),
+        reader: bench.codec.read_answer(prompt, &Conversation::default(), &Arc::default()),
         prompt: PromptRecord::new(prompt, &bench.tokenizer),
         ..bench.request("", max_tokens)
     }

@@ -2,8 +2,8 @@
 
 use super::vocabulary::{ASSISTANT, BOS, EOS, THINK, THINK_END, USER};
 use ds4_model::{
-    AnswerEnd, AnswerEvent, AnswerReader, Channel, Conversation, Detokenizer, Message, Piece, Prompt, PromptCodec,
-    PromptError, ThinkingMode, Tokenizer,
+    AnswerEnd, AnswerEvent, AnswerMemory, AnswerPosition, AnswerReader, AnswerSummary, Channel, Conversation,
+    Detokenizer, Ending, Message, Piece, Prompt, PromptCodec, PromptError, ThinkingMode, Tokenizer,
 };
 use ds4_units::TokenId;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ impl PromptCodec for PlainCodec {
         "plain-1"
     }
 
-    fn render(&self, conversation: &Conversation) -> Result<Prompt, PromptError> {
+    fn render(&self, conversation: &Conversation, _memory: &AnswerMemory) -> Result<Prompt, PromptError> {
         self.rendered.lock().unwrap().push(conversation.clone());
         let mut prompt = Prompt::new();
         prompt.push_control(BOS);
@@ -76,8 +76,16 @@ impl PromptCodec for PlainCodec {
         }
     }
 
-    fn read_answer(&self, prompt: &Prompt) -> Box<dyn AnswerReader> {
-        Box::new(PlainReader { channel: self.first_channel(prompt), text: Detokenizer::new(self.tokenizer.clone()) })
+    fn read_answer(&self, prompt: &Prompt, _: &Conversation, _: &Arc<AnswerMemory>) -> Box<dyn AnswerReader> {
+        Box::new(PlainReader {
+            channel: self.first_channel(prompt),
+            text: Detokenizer::new(self.tokenizer.clone()),
+            unseen: 0,
+        })
+    }
+
+    fn read_raw(&self) -> Box<dyn AnswerReader> {
+        Box::new(PlainReader { channel: Channel::Content, text: Detokenizer::new(self.tokenizer.clone()), unseen: 0 })
     }
 
     fn thinking_by_model_name(&self, name: &str) -> Option<ThinkingMode> {
@@ -96,12 +104,15 @@ impl PromptCodec for PlainCodec {
 struct PlainReader {
     channel: Channel,
     text: Detokenizer,
+    /// Tokens that no event has accounted for.
+    unseen: usize,
 }
 
 impl PlainReader {
-    fn emit(&self, text: String, events: &mut Vec<AnswerEvent>) {
+    fn emit(&mut self, text: String, events: &mut Vec<AnswerEvent>) {
         if !text.is_empty() {
-            events.push(AnswerEvent::Text { channel: self.channel, text });
+            let tokens = std::mem::take(&mut self.unseen);
+            events.push(AnswerEvent::Text { channel: self.channel, text, tokens });
         }
     }
 }
@@ -109,15 +120,23 @@ impl PlainReader {
 impl AnswerReader for PlainReader {
     fn push(&mut self, token: TokenId, events: &mut Vec<AnswerEvent>) {
         let text = self.text.push(token);
+        self.unseen += 1;
         self.emit(text, events);
         if token == THINK_END {
             self.channel = Channel::Content;
         }
     }
 
-    fn finish(&mut self, events: &mut Vec<AnswerEvent>) -> AnswerEnd {
+    fn position(&self) -> AnswerPosition {
+        match self.channel {
+            Channel::Reasoning => AnswerPosition::Reasoning,
+            Channel::Content => AnswerPosition::Content,
+        }
+    }
+
+    fn finish(&mut self, _: Ending, events: &mut Vec<AnswerEvent>) -> AnswerEnd {
         let text = self.text.finish();
         self.emit(text, events);
-        AnswerEnd { reasoning_open: self.channel == Channel::Reasoning }
+        AnswerEnd::Done(AnswerSummary { reasoning_open: self.channel == Channel::Reasoning, ..Default::default() })
     }
 }

@@ -35,11 +35,12 @@ impl Bench {
     pub fn request(&self, prompt: &str, max_tokens: u32) -> GenerateRequest {
         let prompt = self.codec.render_raw(prompt);
         GenerateRequest {
-            reader: self.codec.read_answer(&prompt),
+            reader: self.codec.read_raw(),
             prompt: PromptRecord::new(&prompt, &self.tokenizer),
             sampling: Sampling::GREEDY,
             stop: Vec::new(),
             max_tokens: Tokens(max_tokens),
+            constraint: None,
             top_logprobs: None,
         }
     }

@@ -11,8 +11,8 @@ mod turns;
 mod wording;
 
 use ds4_model::{
-    AnswerReader, Channel, Conversation, FamilyError, Message, Piece, Prompt, PromptCodec, PromptError, ThinkingMode,
-    Tokenizer, TokenizerError,
+    AnswerMemory, AnswerReader, Channel, Conversation, FamilyError, Message, Piece, Prompt, PromptCodec, PromptError,
+    ThinkingMode, Tokenizer, TokenizerError,
 };
 use ds4_units::TokenId;
 use markers::Markers;
@@ -74,7 +74,7 @@ impl PromptCodec for DeepSeek4Codec {
         self.profile.renderer_version()
     }
 
-    fn render(&self, conversation: &Conversation) -> Result<Prompt, PromptError> {
+    fn render(&self, conversation: &Conversation, _memory: &AnswerMemory) -> Result<Prompt, PromptError> {
         let last = conversation.messages.last().ok_or(PromptError::NoMessages)?;
         if conversation.prefill && !matches!(last, Message::Assistant(_)) {
             return Err(PromptError::PrefillWithoutAssistant);
@@ -100,8 +100,17 @@ impl PromptCodec for DeepSeek4Codec {
         }
     }
 
-    fn read_answer(&self, prompt: &Prompt) -> Box<dyn AnswerReader> {
+    fn read_answer(
+        &self,
+        prompt: &Prompt,
+        _conversation: &Conversation,
+        _memory: &Arc<AnswerMemory>,
+    ) -> Box<dyn AnswerReader> {
         Box::new(answer::Reader::new(self.tokenizer.clone(), self.markers, self.first_channel(prompt)))
+    }
+
+    fn read_raw(&self) -> Box<dyn AnswerReader> {
+        Box::new(answer::Reader::new(self.tokenizer.clone(), self.markers, Channel::Content))
     }
 
     fn thinking_by_model_name(&self, name: &str) -> Option<ThinkingMode> {

@@ -32,6 +32,22 @@ pub(super) fn python(json: &str, numbers: NumberSpelling) -> String {
     out
 }
 
+/// Prints `json`, one valid JSON value, as it is but for white space between tokens.
+pub(super) fn minified(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(first) = rest.bytes().next() {
+        let (token, after) = rest.split_at(token_len(rest));
+        match first {
+            b' ' | b'\t' | b'\n' | b'\r' => {}
+            b'"' if token.contains('\\') => string::encode(&string::decode(token), &mut out),
+            _ => out.push_str(token),
+        }
+        rest = after;
+    }
+    out
+}
+
 /// The length of the token at the start of `text`, which is not empty.
 fn token_len(text: &str) -> usize {
     let bytes = text.as_bytes();

@@ -51,6 +51,12 @@ fn code_unit(text: &str) -> Option<u32> {
 /// Appends `text` as a JSON string token, escaping quotes, backslashes and control characters only.
 pub(super) fn encode(text: &str, out: &mut String) {
     out.push('"');
+    encode_inside(text, out);
+    out.push('"');
+}
+
+/// The same without the quotes.
+pub(super) fn encode_inside(text: &str, out: &mut String) {
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),
@@ -66,7 +72,6 @@ pub(super) fn encode(text: &str, out: &mut String) {
             c => out.push(c),
         }
     }
-    out.push('"');
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Reading an answer: which text is reasoning and which is content.
 
 use super::markers::Markers;
-use ds4_model::{AnswerEnd, AnswerEvent, AnswerReader, Channel, Tokenizer, Utf8Stream};
+use ds4_model::{
+    AnswerEnd, AnswerEvent, AnswerPosition, AnswerReader, AnswerSummary, Channel, Ending, Tokenizer, Utf8Stream,
+};
 use ds4_units::TokenId;
 use std::sync::Arc;
 
@@ -13,16 +15,19 @@ pub(super) struct Reader {
     text: Utf8Stream,
     /// Nothing but a marker has come yet in this channel.
     at_start: bool,
+    /// Tokens that no event has accounted for.
+    unseen: usize,
 }
 
 impl Reader {
     pub(super) fn new(tokenizer: Arc<Tokenizer>, markers: Markers, channel: Channel) -> Reader {
-        Reader { tokenizer, markers, channel, text: Utf8Stream::default(), at_start: true }
+        Reader { tokenizer, markers, channel, text: Utf8Stream::default(), at_start: true, unseen: 0 }
     }
 
     fn emit(&mut self, text: String, events: &mut Vec<AnswerEvent>) {
         if !text.is_empty() {
-            events.push(AnswerEvent::Text { channel: self.channel, text });
+            let tokens = std::mem::take(&mut self.unseen);
+            events.push(AnswerEvent::Text { channel: self.channel, text, tokens });
         }
     }
 
@@ -50,6 +55,7 @@ impl AnswerReader for Reader {
             let text = self.text.finish();
             self.emit(text, events);
         }
+        self.unseen += 1;
         if ends_reasoning {
             self.channel = Channel::Content;
         } else if !repeated && self.is_text(token) {
@@ -58,10 +64,17 @@ impl AnswerReader for Reader {
         }
     }
 
-    fn finish(&mut self, events: &mut Vec<AnswerEvent>) -> AnswerEnd {
+    fn position(&self) -> AnswerPosition {
+        match self.channel {
+            Channel::Reasoning => AnswerPosition::Reasoning,
+            Channel::Content => AnswerPosition::Content,
+        }
+    }
+
+    fn finish(&mut self, _ending: Ending, events: &mut Vec<AnswerEvent>) -> AnswerEnd {
         let text = self.text.finish();
         self.emit(text, events);
-        AnswerEnd { reasoning_open: self.channel == Channel::Reasoning }
+        AnswerEnd::Done(AnswerSummary { reasoning_open: self.channel == Channel::Reasoning, ..Default::default() })
     }
 }
 
@@ -69,35 +82,38 @@ impl AnswerReader for Reader {
 mod tests {
     use super::*;
     use crate::deepseek4::prompt::tests::tokenizer;
+    use ds4_units::Tokens;
 
     /// Reads tokens of text in which control tokens are spelled out.
-    fn read(channel: Channel, text: &str) -> (String, String, AnswerEnd) {
+    fn read(channel: Channel, text: &str) -> (String, String, bool) {
         let tokenizer = tokenizer();
         let tokens = tokenizer.encode(&tokenizer.parse_trusted(text));
         read_tokens(channel, &tokens)
     }
 
-    fn read_tokens(channel: Channel, tokens: &[TokenId]) -> (String, String, AnswerEnd) {
+    fn read_tokens(channel: Channel, tokens: &[TokenId]) -> (String, String, bool) {
         let tokenizer = tokenizer();
         let markers = Markers::find(&tokenizer).expect("all markers");
         let mut reader = Reader::new(tokenizer, markers, channel);
         let mut events = Vec::new();
         tokens.iter().for_each(|&token| reader.push(token, &mut events));
-        let end = reader.finish(&mut events);
+        let AnswerEnd::Done(end) = reader.finish(Ending::EndOfTurn { room: Tokens(0) }, &mut events) else {
+            panic!("asked once more")
+        };
         let mut texts = (String::new(), String::new());
         for event in events {
             match event {
                 AnswerEvent::Text { text, .. } if text.is_empty() => panic!("an empty event"),
-                AnswerEvent::Text { channel: Channel::Reasoning, text } => texts.0 += &text,
-                AnswerEvent::Text { channel: Channel::Content, text } => texts.1 += &text,
+                AnswerEvent::Text { channel: Channel::Reasoning, text, .. } => texts.0 += &text,
+                AnswerEvent::Text { channel: Channel::Content, text, .. } => texts.1 += &text,
                 _ => panic!("only text"),
             }
         }
-        (texts.0, texts.1, end)
+        (texts.0, texts.1, end.reasoning_open)
     }
 
-    fn parts(reasoning: &str, content: &str, reasoning_open: bool) -> (String, String, AnswerEnd) {
-        (reasoning.to_owned(), content.to_owned(), AnswerEnd { reasoning_open })
+    fn parts(reasoning: &str, content: &str, reasoning_open: bool) -> (String, String, bool) {
+        (reasoning.to_owned(), content.to_owned(), reasoning_open)
     }
 
     #[test]

@@ -5,11 +5,11 @@ mod fixture;
 
 use super::{DeepSeek4Codec, PromptProfile};
 use ds4_model::{
-    AnswerEvent, AssistantMessage, Channel, Conversation, Effort, Instructions, JsonText, Message, PastReasoning,
-    Piece, Prompt, PromptCodec, PromptError, PromptText, Task, ThinkingMode, Tokenizer, ToolArguments, ToolCall,
-    ToolResult, ToolSchema, UserMessage,
+    AnswerEvent, AnswerMemory, AssistantMessage, Channel, Conversation, Effort, Ending, Instructions, JsonText,
+    Message, PastReasoning, Piece, Prompt, PromptCodec, PromptError, PromptText, Task, ThinkingMode, Tokenizer,
+    ToolArguments, ToolCall, ToolResult, ToolSchema, UserMessage,
 };
-use ds4_units::TokenId;
+use ds4_units::{TokenId, Tokens};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -25,7 +25,7 @@ fn codec(profile: PromptProfile) -> DeepSeek4Codec {
 }
 
 fn render(profile: PromptProfile, conversation: &Conversation) -> Prompt {
-    codec(profile).render(conversation).expect("a conversation that renders")
+    codec(profile).render(conversation, &AnswerMemory::default()).expect("a conversation that renders")
 }
 
 /// The prompt with its control tokens spelled out.
@@ -136,6 +136,7 @@ fn conversation_of(case: &Value) -> Conversation {
         }),
         past_reasoning: if case["drop_thinking"] == false { PastReasoning::Keep } else { PastReasoning::Drop },
         prefill: messages.last().is_some_and(|last| last["wo_eos"] == true),
+        ..Default::default()
     }
 }
 
@@ -253,7 +254,7 @@ fn an_answer_begins_in_reasoning_exactly_when_the_prompt_opens_it() {
     let codec = codec(PromptProfile::Release);
     let first = |thinking, messages: Vec<Message>, prefill| {
         let conversation = Conversation { messages, thinking, prefill, ..Default::default() };
-        codec.first_channel(&codec.render(&conversation).expect("renders"))
+        codec.first_channel(&codec.render(&conversation, &AnswerMemory::default()).expect("renders"))
     };
     assert_eq!(first(ThinkingMode::On, vec![user("q")], false), Channel::Reasoning);
     assert_eq!(first(ThinkingMode::Off, vec![user("q")], false), Channel::Content);
@@ -265,9 +266,9 @@ fn an_answer_begins_in_reasoning_exactly_when_the_prompt_opens_it() {
 #[test]
 fn conversations_that_cannot_be_rendered_are_refused() {
     let codec = codec(PromptProfile::Release);
-    assert_eq!(codec.render(&Conversation::default()), Err(PromptError::NoMessages));
+    assert_eq!(codec.render(&Conversation::default(), &AnswerMemory::default()), Err(PromptError::NoMessages));
     let open = Conversation { messages: vec![assistant("", "a"), user("q")], prefill: true, ..Default::default() };
-    assert_eq!(codec.render(&open), Err(PromptError::PrefillWithoutAssistant));
+    assert_eq!(codec.render(&open, &AnswerMemory::default()), Err(PromptError::PrefillWithoutAssistant));
 }
 
 #[test]
@@ -302,16 +303,16 @@ fn the_demo_models_own_vocabulary_tokenises_its_recorded_prompts() {
         assert_eq!(tokens, ids, "{}", transcript["name"]);
 
         let answer: Vec<u32> = serde_json::from_value(transcript["ids"].clone()).expect("ids");
-        let mut reader = codec.read_answer(&prompt);
+        let mut reader = codec.read_answer(&prompt, &Conversation::default(), &Arc::default());
         let mut events = Vec::new();
         for id in answer.into_iter().map(TokenId).filter(|id| !codec.stop_tokens().contains(id)) {
             reader.push(id, &mut events);
         }
-        reader.finish(&mut events);
+        reader.finish(Ending::EndOfTurn { room: Tokens(0) }, &mut events);
         let mut read = String::new();
         let mut channel = codec.first_channel(&prompt);
         for event in events {
-            let AnswerEvent::Text { channel: now, text } = event else { panic!("only text") };
+            let AnswerEvent::Text { channel: now, text, .. } = event else { panic!("only text") };
             read += if now == channel { "" } else { "</think>" };
             read += &text;
             channel = now;

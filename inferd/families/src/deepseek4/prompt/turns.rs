@@ -50,7 +50,11 @@ impl<'a> Turns<'a> {
     pub(super) fn of(conversation: &'a Conversation) -> Turns<'a> {
         let mut turns = merge(&conversation.messages);
         order_results(&mut turns);
-        let drop_reasoning = conversation.past_reasoning == PastReasoning::Drop && !has_tools(&turns);
+        let drop_reasoning = match conversation.past_reasoning {
+            PastReasoning::Keep => false,
+            PastReasoning::Never => true,
+            PastReasoning::Drop => !has_tools(&turns),
+        };
         if drop_reasoning && conversation.thinking == ThinkingMode::On {
             drop_past_developers(&mut turns);
         }
