@@ -6,7 +6,7 @@ struct Segment {
     const uint8_t *before;
     uint8_t *next;
     uint8_t *blocks;
-    uint32_t start, first_row, rows, reserved;
+    uint32_t start, first_row, rows, block_bytes;
 };
 
 struct Step {

@@ -37,6 +37,7 @@ pub(crate) struct BankView {
     pub(crate) before: DevicePtr,
     pub(crate) next: DevicePtr,
     pub(crate) blocks: DevicePtr,
+    pub(crate) block_bytes: u32,
 }
 
 impl DeviceBank {
@@ -113,7 +114,12 @@ impl DeviceBank {
     pub(crate) fn view(&self) -> BankView {
         let start = self.memory.as_ref().map_or(DevicePtr(0), Growing::address);
         let recurrent = |index: usize| start.offset((index * part(self.sizes.recurrent)) as u64);
-        BankView { before: recurrent(self.committed), next: recurrent(1 - self.committed), blocks: recurrent(2) }
+        BankView {
+            before: recurrent(self.committed),
+            next: recurrent(1 - self.committed),
+            blocks: recurrent(2),
+            block_bytes: self.sizes.block as u32,
+        }
     }
 
     fn bytes_for(&self, blocks: usize) -> u64 {

@@ -1,11 +1,16 @@
 //! Every operation's kernels.
 
 use super::loader::Loader;
-use super::{embed, experts, hyper_connection, multiply, normalize, operand, rotate, route};
+use super::{
+    attend, compress, embed, experts, hyper_connection, multiply, normalize, operand, rotate, route, select,
+    store_window,
+};
 use ds4_gpu::cuda::{CudaError, Gpu};
 
 /// One field per operation.
 pub(crate) struct Kernels {
+    pub(crate) attend: attend::Kernels,
+    pub(crate) compress: compress::Kernels,
     pub(crate) embed: embed::Kernels,
     pub(crate) experts: experts::Kernels,
     pub(crate) hyper_connection: hyper_connection::Kernels,
@@ -14,12 +19,16 @@ pub(crate) struct Kernels {
     pub(crate) operand: operand::Kernels,
     pub(crate) rotate: rotate::Kernels,
     pub(crate) route: route::Kernels,
+    pub(crate) select: select::Kernels,
+    pub(crate) store_window: store_window::Kernels,
 }
 
 impl Kernels {
     pub(crate) fn load(gpu: &Gpu) -> Result<Kernels, CudaError> {
         let loader = Loader::new(gpu);
         Ok(Kernels {
+            attend: attend::Kernels::load(&loader)?,
+            compress: compress::Kernels::load(&loader)?,
             embed: embed::Kernels::load(&loader)?,
             experts: experts::Kernels::load(&loader)?,
             hyper_connection: hyper_connection::Kernels::load(&loader)?,
@@ -28,6 +37,8 @@ impl Kernels {
             operand: operand::Kernels::load(&loader)?,
             rotate: rotate::Kernels::load(&loader)?,
             route: route::Kernels::load(&loader)?,
+            select: select::Kernels::load(&loader)?,
+            store_window: store_window::Kernels::load(&loader)?,
         })
     }
 }

@@ -6,7 +6,10 @@
 #![allow(unsafe_code)]
 
 mod arena;
+mod attend;
+mod backend;
 mod bank;
+mod compress;
 mod device;
 mod embed;
 mod experts;
@@ -14,6 +17,7 @@ mod feed_forward;
 mod growing;
 mod hyper_connection;
 mod kernels;
+mod layout;
 mod loader;
 mod matrix;
 mod multiply;
@@ -22,12 +26,24 @@ mod operand;
 mod rotate;
 mod route;
 mod rows;
+mod select;
 mod step;
+mod store_window;
 mod vector;
 
+pub use backend::Cuda;
 pub use bank::{DeviceBank, DeviceCheckpoint};
 pub use device::CudaOptions;
 pub use matrix::DeviceMatrix;
 pub use route::{DeviceRoutes, ExpertTable};
 pub use rows::DeviceRows;
+pub use select::{Chosen, DeviceSelection};
 pub use vector::DeviceVector;
+
+use crate::kv_rows::KvFormat;
+use ds4_gpu::cuda::Function;
+
+/// The kernel for rows of format `F`.
+fn of_format<'a, F: KvFormat>(packed: &'a Function, plain: &'a Function) -> &'a Function {
+    if F::NAME == "packed" { packed } else { plain }
+}

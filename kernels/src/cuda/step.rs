@@ -43,8 +43,8 @@ pub(crate) struct SegmentView {
     pub(crate) first_row: u32,
     /// Number of rows.
     pub(crate) rows: u32,
-    /// Nothing.
-    pub(crate) reserved: u32,
+    /// Bytes from one block to the next.
+    pub(crate) block_bytes: u32,
 }
 
 // SAFETY: `repr(C)`, five 8-byte fields and then two 4-byte ones: no padding.
@@ -128,7 +128,7 @@ fn segment_view(segment: &crate::step::StepSegment<'_, DeviceBank>) -> SegmentVi
         start: segment.start.0,
         first_row: segment.rows.start as u32,
         rows: segment.rows.len() as u32,
-        reserved: 0,
+        block_bytes: memory.block_bytes,
     }
 }
 

@@ -1,0 +1,336 @@
+// Latent attention: all heads of a query against one row per token, which is key and value at once. Formula:
+// reference/attention.rs.
+//
+// A block takes one query, sixteen heads and a share of the rows, 32 at a time; a warp takes 64 channels. Its slice of
+// every row is expanded to halves once, and serves as keys and as values. Stored rows are halves exactly; queries and
+// weights are split into two halves each, so products are good for 22 bits; rows kept as f32 are split as well.
+#include "kv_rows.cuh"
+#include "matrix_units.cuh"
+#include "step.cuh"
+
+static const uint32_t HEADS = 16;
+static const uint32_t KEYS = 32;
+static const uint32_t SLICE = 64;
+static const uint32_t WINDOW = 128;
+static const uint32_t ALL = 0xffffffffu;
+// Elements from one row of scores or weights to the next: no two lanes of an access meet in a bank.
+static const uint32_t SCORE_STRIDE = 40;
+
+struct Attention {
+    const float *queries, *new_rows, *sinks;
+    // Chosen rows and their number per query, where the layer chooses.
+    const uint32_t *chosen, *counts;
+    float *out;
+    // Where shares leave their sums, and their largest score and weight.
+    float *partial;
+    float2 *shares;
+    uint32_t heads, width, window_offset, rows_offset, ratio, top;
+    RowArray array;
+};
+
+// The rows that one query sees, in order: raw ones, then compressed ones.
+struct Keys {
+    const Attention &a;
+    const Segment &segment;
+    const uint32_t *chosen;
+    uint32_t first_raw, raw, count;
+
+    __device__ __forceinline__ Keys(const Attention &a, const Step &step, uint32_t row)
+        : a(a), segment(step.segments[step.row_segments[row]]), chosen(nullptr) {
+        const uint32_t position = step.positions[row];
+        raw = min(position + 1, WINDOW);
+        first_raw = position + 1 - raw;
+        uint32_t compressed = a.ratio ? (position + 1) / a.ratio : 0;
+        if (a.chosen && a.counts[row] != ALL) {
+            compressed = a.counts[row];
+            chosen = a.chosen + (size_t)row * a.top;
+        }
+        count = raw + compressed;
+    }
+
+    // The step's own row of this key, or nothing.
+    __device__ __forceinline__ const float *own(uint32_t key) const {
+        const uint32_t position = first_raw + key;
+        if (key >= raw || position < segment.start) return nullptr;
+        return a.new_rows + (size_t)(segment.first_row + position - segment.start) * a.width;
+    }
+
+    // The array that stores this key, and its place in it.
+    __device__ __forceinline__ const uint8_t *stored(uint32_t key, RowArray &array, uint32_t &slot) const {
+        if (key < raw) {
+            array = {WINDOW, a.width};
+            slot = (first_raw + key) % WINDOW;
+            return segment.before + a.window_offset;
+        }
+        const uint32_t index = chosen ? chosen[key - raw] : key - raw;
+        array = a.array;
+        slot = index % array.rows;
+        return segment.blocks + (size_t)(index / array.rows) * segment.block_bytes + a.rows_offset;
+    }
+};
+
+static __device__ __forceinline__ void store_halves(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+// Eight f32 numbers as halves at `address` and, where that is asked, what is left of them at `low`.
+template <bool HAS_LOW> static __device__ __forceinline__ void store_floats(uint32_t address, uint32_t low, const float4 *at) {
+    const float4 first = at[0], second = at[1];
+    uint32_t high[4], rest[4];
+    split({first.x, first.y}, high[0], rest[0]);
+    split({first.z, first.w}, high[1], rest[1]);
+    split({second.x, second.y}, high[2], rest[2]);
+    split({second.z, second.w}, high[3], rest[3]);
+    store_halves(address, high[0], high[1], high[2], high[3]);
+    if (HAS_LOW) store_halves(low, rest[0], rest[1], rest[2], rest[3]);
+}
+
+static __device__ __forceinline__ uint32_t e4m3_pair(uint16_t codes, __half2 scale) {
+    uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(codes));
+    return bits_of(__hmul2(*(__half2 *)&halves, scale));
+}
+
+static __device__ __forceinline__ void store_codes(uint32_t address, uint2 codes, __half2 scale) {
+    store_halves(address, e4m3_pair((uint16_t)codes.x, scale), e4m3_pair((uint16_t)(codes.x >> 16), scale),
+                 e4m3_pair((uint16_t)codes.y, scale), e4m3_pair((uint16_t)(codes.y >> 16), scale));
+}
+
+struct PackedSlice {
+    static const bool HAS_LOW = false;
+    // A lane expands channels 64 slice to 64 slice + 63 of one stored row.
+    static __device__ __forceinline__ void expand(const uint8_t *memory, RowArray array, uint32_t slot, uint32_t slice, uint32_t to, uint32_t) {
+        if (slice * SLICE == Packed::plain(array)) {
+            const uint4 *halves = (const uint4 *)Packed::rotary(memory, array, slot);
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++) store_halves(to + 16 * i, halves[i].x, halves[i].y, halves[i].z, halves[i].w);
+            return;
+        }
+        const uint4 *codes = (const uint4 *)(Packed::codes(memory, array, slot) + slice * SLICE);
+        const __half2 scale = scale_of(Packed::exponents(memory, array, slot)[slice]);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint4 sixteen = codes[i];
+            store_codes(to + 32 * i, {sixteen.x, sixteen.y}, scale);
+            store_codes(to + 32 * i + 16, {sixteen.z, sixteen.w}, scale);
+        }
+    }
+};
+
+struct PlainSlice {
+    static const bool HAS_LOW = true;
+    static __device__ __forceinline__ void expand(const uint8_t *memory, RowArray array, uint32_t slot, uint32_t slice, uint32_t to, uint32_t low) {
+        const float4 *row = (const float4 *)(Plain::row(memory, array, slot) + slice * SLICE);
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) store_floats<true>(to + 16 * i, low + 16 * i, row + 2 * i);
+    }
+};
+
+// Shared memory of a block, as addresses. `warps` slices of rows (twice where they are split), `warps` parts of the
+// scores, weights in two halves, and per head the largest score, the sum of weights and what to shrink sums by.
+struct Places {
+    uint32_t row_bytes, rows, low, scores, weights;
+    float *score_at, *top, *sum, *shrink;
+    __half *weight_at;
+
+    __device__ __forceinline__ Places(uint8_t *shared, uint32_t width, bool has_low) {
+        row_bytes = width * 2 + 16;
+        const uint32_t base = (uint32_t)__cvta_generic_to_shared(shared), plane = KEYS * row_bytes;
+        const uint32_t scores_at = plane * (has_low ? 2 : 1);
+        const uint32_t weights_at = scores_at + (width / SLICE) * HEADS * SCORE_STRIDE * 4;
+        rows = base, low = base + plane, scores = base + scores_at, weights = base + weights_at;
+        score_at = (float *)(shared + scores_at);
+        weight_at = (__half *)(shared + weights_at);
+        top = (float *)(shared + weights_at + 2 * HEADS * SCORE_STRIDE * 2);
+        sum = top + HEADS, shrink = sum + HEADS;
+    }
+};
+
+static __device__ __forceinline__ void load_queries(const Attention &a, uint32_t row, uint32_t head, uint32_t slice, uint32_t high[4][4],
+                                                      uint32_t low[4][4]) {
+    const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (uint32_t s = 0; s < 4; s++)
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t own = head + g + 8 * (i % 2), channel = slice * SLICE + 16 * s + 2 * t + 8 * (i / 2);
+            float2 pair = {0.0f, 0.0f};
+            if (own < a.heads) pair = *(const float2 *)(a.queries + ((size_t)row * a.heads + own) * a.width + channel);
+            split(pair, high[s][i], low[s][i]);
+        }
+}
+
+// A warp expands its slice of 32 rows, one a lane; rows that do not exist are zero.
+template <typename Slice> static __device__ __forceinline__ void expand_rows(const Keys &keys, uint32_t first, uint32_t slice, const Places &at) {
+    const uint32_t lane = threadIdx.x % 32, key = first + lane, offset = lane * at.row_bytes + slice * SLICE * 2;
+    const uint32_t to = at.rows + offset, low = at.low + offset;
+    const float *own = key < keys.count ? keys.own(key) : nullptr;
+    if (key >= keys.count) {
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++) {
+            store_halves(to + 16 * i, 0, 0, 0, 0);
+            if (Slice::HAS_LOW) store_halves(low + 16 * i, 0, 0, 0, 0);
+        }
+    } else if (own) {
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++)
+            store_floats<Slice::HAS_LOW>(to + 16 * i, low + 16 * i, (const float4 *)(own + slice * SLICE) + 2 * i);
+    } else {
+        RowArray array;
+        uint32_t slot;
+        const uint8_t *memory = keys.stored(key, array, slot);
+        Slice::expand(memory, array, slot, slice, to, low);
+    }
+    __syncwarp();
+}
+
+// The slice's part of the scores of sixteen heads and 32 rows, left for the other warps.
+template <typename Slice> static __device__ __forceinline__ void score(const uint32_t high[4][4], const uint32_t low[4][4], uint32_t slice,
+                                                                         const Places &at) {
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    // Lanes 0 to 7 name eight rows at channel 0, the next eight lanes the same rows at channel 8, then at 16 and 24.
+    const uint32_t tile = (lane % 8) * at.row_bytes + slice * SLICE * 2 + (lane / 8) * 16;
+    float *part = at.score_at + slice * HEADS * SCORE_STRIDE;
+#pragma unroll
+    for (uint32_t eight = 0; eight < KEYS / 8; eight++) {
+        float products[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+        for (uint32_t two = 0; two < 2; two++) {
+            const uint32_t offset = tile + eight * 8 * at.row_bytes + two * 64;
+            uint32_t keys[4];
+            load_tiles(keys, at.rows + offset);
+#pragma unroll
+            for (uint32_t s = 0; s < 2; s++) {
+                multiply_add(products, low[2 * two + s], keys[2 * s], keys[2 * s + 1]);
+                multiply_add(products, high[2 * two + s], keys[2 * s], keys[2 * s + 1]);
+            }
+            if (Slice::HAS_LOW) {
+                load_tiles(keys, at.low + offset);
+#pragma unroll
+                for (uint32_t s = 0; s < 2; s++) multiply_add(products, high[2 * two + s], keys[2 * s], keys[2 * s + 1]);
+            }
+        }
+        *(float2 *)(part + g * SCORE_STRIDE + eight * 8 + 2 * t) = {products[0], products[1]};
+        *(float2 *)(part + (g + 8) * SCORE_STRIDE + eight * 8 + 2 * t) = {products[2], products[3]};
+    }
+}
+
+// Scores of 32 rows to weights: a warp takes a head at a time, a lane a row.
+static __device__ __forceinline__ void weigh(const Places &at, uint32_t width, uint32_t first, uint32_t count) {
+    const uint32_t lane = threadIdx.x % 32, warps = width / SLICE;
+    const float scale = __fdiv_rn(1.0f, __fsqrt_rn((float)width)), nothing = __uint_as_float(0xff800000u);
+    for (uint32_t head = threadIdx.x / 32; head < HEADS; head += warps) {
+        float score = 0.0f;
+        for (uint32_t part = 0; part < warps; part++) score += at.score_at[(part * HEADS + head) * SCORE_STRIDE + lane];
+        score = first + lane < count ? score * scale : nothing;
+        float top = score;
+        for (uint32_t other = 16; other > 0; other /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, other));
+        const float before = at.top[head], now = fmaxf(before, top);
+        const float weight = exponential(score - now);
+        const float sum = sum_over_warp(weight), shrink = exponential(before - now);
+        const __half rounded = __float2half_rn(weight);
+        at.weight_at[head * SCORE_STRIDE + lane] = rounded;
+        at.weight_at[(HEADS + head) * SCORE_STRIDE + lane] = __float2half_rn(weight - __half2float(rounded));
+        __syncwarp();
+        if (lane == 0) at.top[head] = now, at.sum[head] = at.sum[head] * shrink + sum, at.shrink[head] = shrink;
+    }
+}
+
+// Adds 32 weighed rows to the sums of the slice's channels.
+template <typename Slice> static __device__ __forceinline__ void add_rows(float sums[8][4], uint32_t slice, const Places &at) {
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4;
+    const float upper = at.shrink[g], lower = at.shrink[g + 8];
+#pragma unroll
+    for (uint32_t n = 0; n < 8; n++) sums[n][0] *= upper, sums[n][1] *= upper, sums[n][2] *= lower, sums[n][3] *= lower;
+    // Tiles of weights: heads 0 to 7, heads 8 to 15, then the same eight rows further on.
+    const uint32_t weights = at.weights + ((lane % 8 + (lane / 8 % 2) * 8) * SCORE_STRIDE + (lane / 16) * 8) * 2;
+    const uint32_t tile = (lane % 16) * at.row_bytes + slice * SLICE * 2 + (lane / 16) * 16;
+#pragma unroll
+    for (uint32_t sixteen = 0; sixteen < KEYS / 16; sixteen++) {
+        uint32_t high[4], low[4];
+        load_tiles(high, weights + sixteen * 32);
+        load_tiles(low, weights + HEADS * SCORE_STRIDE * 2 + sixteen * 32);
+#pragma unroll
+        for (uint32_t two = 0; two < 4; two++) {
+            const uint32_t offset = tile + sixteen * 16 * at.row_bytes + two * 32;
+            uint32_t rows[4];
+            load_tiles_transposed(rows, at.rows + offset);
+#pragma unroll
+            for (uint32_t n = 0; n < 2; n++) {
+                multiply_add(sums[2 * two + n], low, rows[2 * n], rows[2 * n + 1]);
+                multiply_add(sums[2 * two + n], high, rows[2 * n], rows[2 * n + 1]);
+            }
+            if (Slice::HAS_LOW) {
+                load_tiles_transposed(rows, at.low + offset);
+#pragma unroll
+                for (uint32_t n = 0; n < 2; n++) multiply_add(sums[2 * two + n], high, rows[2 * n], rows[2 * n + 1]);
+            }
+        }
+    }
+}
+
+// Where the sums of a head's slice go, multiplied.
+static __device__ __forceinline__ void write_sums(const float sums[8][4], float *to, uint32_t half, float factor) {
+    const uint32_t t = threadIdx.x % 4;
+#pragma unroll
+    for (uint32_t n = 0; n < 8; n++) *(float2 *)(to + 8 * n + 2 * t) = {sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor};
+}
+
+// Grid: rows, groups of sixteen heads, shares of the rows seen.
+template <typename Slice> static __device__ void attend(Step step, const Attention &a) {
+    extern __shared__ __align__(16) uint8_t shared[];
+    const Places at(shared, a.width, Slice::HAS_LOW);
+    const uint32_t row = blockIdx.x, head = blockIdx.y * HEADS, slice = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
+    const Keys keys(a, step, row);
+    const uint32_t tiles = (keys.count + KEYS - 1) / KEYS, each = (tiles + gridDim.z - 1) / gridDim.z;
+    const uint32_t from = blockIdx.z * each, to = min(tiles, from + each);
+    if (threadIdx.x < HEADS) at.top[threadIdx.x] = __uint_as_float(0xff800000u), at.sum[threadIdx.x] = 0.0f;
+    uint32_t high[4][4], low[4][4];
+    load_queries(a, row, head, slice, high, low);
+    float sums[8][4] = {};
+    for (uint32_t tile = from; tile < to; tile++) {
+        expand_rows<Slice>(keys, tile * KEYS, slice, at);
+        score<Slice>(high, low, slice, at);
+        __syncthreads();
+        weigh(at, a.width, tile * KEYS, keys.count);
+        __syncthreads();
+        add_rows<Slice>(sums, slice, at);
+    }
+    __syncthreads();
+#pragma unroll
+    for (uint32_t half = 0; half < 2; half++) {
+        const uint32_t local = g + 8 * half, own = head + local;
+        if (own >= a.heads) continue;
+        const float top = at.top[local], sum = at.sum[local];
+        if (gridDim.z == 1) {
+            // The sink takes its share of the weights and has no value.
+            const float sink = a.sinks[own], all = fmaxf(top, sink), shrink = exponential(top - all);
+            const float factor = shrink / (sum * shrink + exponential(sink - all));
+            write_sums(sums, a.out + ((size_t)row * a.heads + own) * a.width + slice * SLICE, half, factor);
+        } else {
+            const size_t share = ((size_t)row * a.heads + own) * gridDim.z + blockIdx.z;
+            write_sums(sums, a.partial + share * a.width + slice * SLICE, half, 1.0f);
+            if (threadIdx.x % 4 == 0 && slice == 0) a.shares[share] = {top, sum};
+        }
+    }
+}
+
+// Adds up the shares of every row and head, in order: a block each.
+extern "C" __global__ void attend_combine(const __grid_constant__ Attention a, uint32_t shares) {
+    const size_t head = (size_t)blockIdx.x * a.heads + blockIdx.y;
+    const float2 *each = a.shares + head * shares;
+    const float sink = a.sinks[blockIdx.y];
+    float top = sink;
+    for (uint32_t share = 0; share < shares; share++) top = fmaxf(top, each[share].x);
+    float all = exponential(sink - top);
+    for (uint32_t share = 0; share < shares; share++) all += each[share].y * exponential(each[share].x - top);
+    for (uint32_t channel = threadIdx.x; channel < a.width; channel += blockDim.x) {
+        float sum = 0.0f;
+        for (uint32_t share = 0; share < shares; share++)
+            sum += a.partial[(head * shares + share) * a.width + channel] * exponential(each[share].x - top);
+        a.out[head * a.width + channel] = sum / all;
+    }
+}
+
+extern "C" __global__ void attend_packed(Step step, const __grid_constant__ Attention attention) { attend<PackedSlice>(step, attention); }
+extern "C" __global__ void attend_plain(Step step, const __grid_constant__ Attention attention) { attend<PlainSlice>(step, attention); }

@@ -1,0 +1,168 @@
+//! Latent attention.
+
+use super::arena::Scratch;
+use super::bank::DeviceBank;
+use super::device::Device;
+use super::layout::ArrayArgument;
+use super::loader::Loader;
+use super::rows::DeviceRows;
+use super::select::DeviceSelection;
+use super::vector::DeviceVector;
+use crate::bank::{BlockPlace, WINDOW, WindowPlace};
+use crate::kv_rows::KvFormat;
+use crate::step::Step;
+use bytemuck::NoUninit;
+use ds4_gpu::DevicePtr;
+use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
+use ds4_units::Bytes;
+
+/// Heads of a block.
+const HEADS: usize = 16;
+/// Rows of a tile.
+const KEYS: usize = 32;
+/// Channels of a warp.
+const SLICE: usize = 64;
+/// Values from one row of a tile's scores to the next.
+const SCORE_STRIDE: usize = 40;
+/// The widest head: what a block's threads and shared memory are good for.
+const WIDTH_MAX: usize = 512;
+const COMBINE_THREADS: u32 = 128;
+
+pub(crate) struct Kernels {
+    packed: Function,
+    plain: Function,
+    combine: Function,
+}
+
+impl Kernels {
+    pub(crate) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
+        let function = |name| loader.function("attend", name);
+        let kernels = Kernels {
+            packed: function("attend_packed")?,
+            plain: function("attend_plain")?,
+            combine: function("attend_combine")?,
+        };
+        kernels.packed.allow_shared(shared_bytes(WIDTH_MAX, 1))?;
+        kernels.plain.allow_shared(shared_bytes(WIDTH_MAX, 2))?;
+        Ok(kernels)
+    }
+}
+
+/// What a block needs: `planes` tiles of rows, every warp's part of the scores, weights in two halves, three values a
+/// head.
+fn shared_bytes(width: usize, planes: usize) -> u32 {
+    let rows = planes * KEYS * (width * 2 + 16);
+    let scores = width / SLICE * HEADS * SCORE_STRIDE * 4;
+    (rows + scores + 2 * HEADS * SCORE_STRIDE * 2 + 3 * HEADS * 4) as u32
+}
+
+/// Attention as its kernels take it. `cu/attend.cu` has the same structure.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct AttentionArgument {
+    queries: DevicePtr,
+    new_rows: DevicePtr,
+    sinks: DevicePtr,
+    chosen: DevicePtr,
+    counts: DevicePtr,
+    out: DevicePtr,
+    partial: DevicePtr,
+    shares: DevicePtr,
+    heads: u32,
+    width: u32,
+    window_offset: u32,
+    rows_offset: u32,
+    ratio: u32,
+    top: u32,
+    array: ArrayArgument,
+}
+
+// SAFETY: `repr(C)`, eight 8-byte fields, then eight 4-byte ones: no padding.
+unsafe impl NoUninit for AttentionArgument {}
+
+/// `[rows][heads * width]`, before the inverse rotation.
+pub(crate) fn attend<F: KvFormat>(
+    device: &Device,
+    step: &Step<'_, DeviceBank>,
+    window: WindowPlace,
+    compressed: Option<(BlockPlace, &DeviceSelection)>,
+    [queries, new_rows]: [&DeviceRows; 2],
+    sinks: &DeviceVector,
+) -> DeviceRows {
+    let (len, width, heads) = (step.len(), new_rows.width(), sinks.len());
+    assert!(width <= WIDTH_MAX && width.is_multiple_of(SLICE), "a head of {width} channels");
+    let out = device.rows(len, heads * width);
+    let shares = shares(device, step, compressed, heads);
+    let partial = (shares > 1).then(|| Partial::take(device, len * heads * shares, width));
+    let address = |scratch: Option<&Scratch>| scratch.map_or(DevicePtr(0), Scratch::address);
+    let chosen = match compressed {
+        Some((_, DeviceSelection::Chosen(chosen))) => Some(chosen),
+        _ => None,
+    };
+    let argument = AttentionArgument {
+        queries: queries.address(),
+        new_rows: new_rows.address(),
+        sinks: sinks.address(),
+        chosen: address(chosen.map(|chosen| &chosen.rows)),
+        counts: address(chosen.map(|chosen| &chosen.counts)),
+        out: out.address(),
+        partial: address(partial.as_ref().map(|partial| &partial.sums)),
+        shares: address(partial.as_ref().map(|partial| &partial.shares)),
+        heads: heads as u32,
+        width: width as u32,
+        window_offset: window.offset as u32,
+        rows_offset: compressed.map_or(0, |(place, _)| place.offset as u32),
+        ratio: compressed.map_or(0, |(place, _)| place.ratio() as u32),
+        top: chosen.map_or(0, |chosen| chosen.top as u32),
+        array: compressed.map_or(ArrayArgument::default(), |(place, _)| ArrayArgument::new(place.array)),
+    };
+    let kernels = &device.kernels.attend;
+    let planes = if F::NAME == "plain" { 2 } else { 1 };
+    let launch = Launch::new(0, (width / SLICE * 32) as u32)
+        .grid([len as u32, heads.div_ceil(HEADS) as u32, shares as u32])
+        .shared(shared_bytes(width, planes));
+    let args = Args::new().with(device.step()).with(argument);
+    // SAFETY: a block per row, sixteen heads and share; the step's banks have their windows and the blocks of every
+    // finished row, of which the selection names only such; sums of shares have their memory.
+    unsafe { device.launch(super::of_format::<F>(&kernels.packed, &kernels.plain), launch, &args) };
+    if shares > 1 {
+        let args = Args::new().with(argument).with(shares as u32);
+        let launch = Launch::new(0, COMBINE_THREADS).grid([len as u32, heads as u32, 1]);
+        // SAFETY: a block per row and head; the kernel before it has written every share.
+        unsafe { device.launch(&kernels.combine, launch, &args) };
+    }
+    out
+}
+
+/// What shares of the rows leave for their sum.
+struct Partial {
+    sums: Scratch,
+    shares: Scratch,
+}
+
+impl Partial {
+    fn take(device: &Device, count: usize, width: usize) -> Partial {
+        Partial {
+            sums: device.scratch(Bytes((count * width * 4) as u64)),
+            shares: device.scratch(Bytes((count * 8) as u64)),
+        }
+    }
+}
+
+/// Into how many shares a query's rows are cut: as many as keep the device busy when there are few queries.
+fn shares(
+    device: &Device,
+    step: &Step<'_, DeviceBank>,
+    compressed: Option<(BlockPlace, &DeviceSelection)>,
+    heads: usize,
+) -> usize {
+    let blocks = step.len() * heads.div_ceil(HEADS);
+    let longest = step.segments.iter().map(|segment| segment.end()).max().unwrap_or(0);
+    let seen = WINDOW.min(longest)
+        + compressed.map_or(0, |(place, selection)| match selection {
+            DeviceSelection::All => longest / place.ratio(),
+            DeviceSelection::Chosen(chosen) => chosen.top.min(longest / place.ratio()),
+        });
+    let wanted = (2 * device.gpu.multiprocessors() as usize).div_ceil(blocks.max(1));
+    wanted.clamp(1, seen.div_ceil(KEYS).max(1))
+}

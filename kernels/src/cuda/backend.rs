@@ -1,0 +1,242 @@
+//! The operations of a model graph on a GPU: each is one call into its file.
+
+use super::bank::{DeviceBank, DeviceCheckpoint};
+use super::device::{CudaOptions, Device};
+use super::matrix::DeviceMatrix;
+use super::route::{DeviceRoutes, ExpertTable};
+use super::rows::DeviceRows;
+use super::select::DeviceSelection;
+use super::vector::DeviceVector;
+use super::{
+    attend, compress, embed, feed_forward, hyper_connection, matrix, multiply, normalize, rotate, route, select,
+    store_window,
+};
+use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
+use crate::bank::{BankSizes, BlockPlace, WindowPlace};
+use crate::compression::Compressor;
+use crate::experts::{EXPERTS_USED, ExpertConstants};
+use crate::hyper_connection::{HyperConstants, Mixed};
+use crate::kv_rows::KvFormat;
+use crate::rope::Rope;
+use crate::step::Step;
+use crate::{Matrix, Rows};
+use ds4_gpu::cuda::Gpu;
+use ds4_units::Bytes;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A GPU, keeping rows in format `F`. Cloning shares the device.
+#[derive(Clone)]
+pub struct Cuda<F: KvFormat> {
+    pub(crate) device: Arc<Device>,
+    kv: PhantomData<F>,
+}
+
+impl<F: KvFormat> Cuda<F> {
+    /// Loads the kernels for this GPU; one that this program has no kernels for is refused with the list of those it
+    /// has. Blocks for some ten milliseconds.
+    pub fn new(gpu: &Gpu, options: CudaOptions) -> Result<Cuda<F>, BackendError> {
+        Ok(Cuda { device: Arc::new(Device::open(gpu, options)?), kv: PhantomData })
+    }
+
+    /// Rows from the host, to try an operation with. Blocks.
+    pub fn upload(&self, rows: &Rows) -> Result<DeviceRows, BackendError> {
+        self.device.upload_rows(rows)
+    }
+
+    /// Memory that steps hold for activations: what the largest step so far needed.
+    pub fn step_bytes(&self) -> Bytes {
+        self.device.arena_bytes()
+    }
+}
+
+impl<F: KvFormat> Backend for Cuda<F> {
+    type Kv = F;
+    type Matrix = DeviceMatrix;
+    type Vector = DeviceVector;
+    type ExpertTable = ExpertTable;
+    type Rows = DeviceRows;
+    type Routes = DeviceRoutes;
+    type Selection = DeviceSelection;
+    type Bank = DeviceBank;
+    type Checkpoint = DeviceCheckpoint;
+
+    fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R {
+        step()
+    }
+
+    fn matrix(&self, stored: Matrix) -> Result<DeviceMatrix, BackendError> {
+        matrix::take(&self.device, stored)
+    }
+
+    fn vector(&self, values: Vec<f32>) -> Result<DeviceVector, BackendError> {
+        Ok(DeviceVector::new(self.device.upload(bytemuck::cast_slice(&values))?, values.len()))
+    }
+
+    fn expert_table(&self, table: Vec<[u32; EXPERTS_USED]>) -> Result<ExpertTable, BackendError> {
+        ExpertTable::new(&self.device, &table)
+    }
+
+    fn new_bank(&self, sizes: BankSizes) -> DeviceBank {
+        DeviceBank::new(&self.device.stream, sizes, self.device.options.context)
+    }
+
+    fn begin(&self, bank: &mut DeviceBank, tokens: usize) -> Result<(), BackendError> {
+        bank.begin(tokens)
+    }
+
+    fn commit(&self, bank: &mut DeviceBank) {
+        bank.commit();
+    }
+
+    fn fork(&self, bank: &DeviceBank) -> Result<DeviceBank, BackendError> {
+        bank.fork()
+    }
+
+    fn checkpoint(&self, bank: &DeviceBank) -> Result<DeviceCheckpoint, BackendError> {
+        bank.checkpoint()
+    }
+
+    fn restore(&self, bank: &mut DeviceBank, checkpoint: &DeviceCheckpoint, tokens: usize) -> Result<(), BackendError> {
+        bank.restore(checkpoint, tokens)
+    }
+
+    fn bank_bytes(&self, bank: &DeviceBank) -> Bytes {
+        bank.bytes()
+    }
+
+    fn checkpoint_bytes(&self, checkpoint: &DeviceCheckpoint) -> Bytes {
+        checkpoint.bytes()
+    }
+
+    fn prepare(&self, step: &Step<'_, DeviceBank>) -> Result<(), BackendError> {
+        // A step that failed in between may have left work behind, and its copy of the metadata.
+        if !self.device.stream.is_idle()? {
+            self.device.finish()?;
+        }
+        Ok(self.device.step_memory().upload(&self.device.stream, step)?)
+    }
+
+    fn finish(&self) -> Result<(), BackendError> {
+        self.device.finish()
+    }
+
+    fn embed(&self, table: &DeviceMatrix, _step: &Step<'_, DeviceBank>) -> DeviceRows {
+        embed::embed(&self.device, table)
+    }
+
+    fn multiply(&self, matrix: &DeviceMatrix, rows: &DeviceRows) -> DeviceRows {
+        multiply::multiply(&self.device, matrix, rows)
+    }
+
+    fn multiply_groups(&self, matrix: &DeviceMatrix, groups: usize, rows: &DeviceRows) -> DeviceRows {
+        multiply::multiply_groups(&self.device, matrix, groups, rows)
+    }
+
+    fn normalize(&self, rows: &mut DeviceRows, weight: &DeviceVector, epsilon: f32) {
+        normalize::normalize(&self.device, rows, weight, epsilon);
+    }
+
+    fn normalize_heads(&self, rows: &mut DeviceRows, width: usize, epsilon: f32) {
+        normalize::normalize_heads(&self.device, rows, width, epsilon);
+    }
+
+    fn rotate(&self, rows: &mut DeviceRows, width: usize, rope: &Rope, _step: &Step<'_, DeviceBank>) {
+        rotate::rotate(&self.device, rows, width, rope, true);
+    }
+
+    fn rotate_back(&self, rows: &mut DeviceRows, width: usize, rope: &Rope, _step: &Step<'_, DeviceBank>) {
+        rotate::rotate(&self.device, rows, width, rope, false);
+    }
+
+    fn mix(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &DeviceRows) -> Mixed<DeviceRows> {
+        let mixes = multiply::multiply(&self.device, &site.mix, streams);
+        hyper_connection::mix(&self.device, &vectors(site), constants, streams, &mixes)
+    }
+
+    fn merge(&self, streams: &mut DeviceRows, merge: &DeviceRows, output: &DeviceRows) {
+        hyper_connection::merge(&self.device, streams, merge, output);
+    }
+
+    fn collapse(
+        &self,
+        site: &HyperSite<Self>,
+        constants: &HyperConstants,
+        streams: &DeviceRows,
+        step: &Step<'_, DeviceBank>,
+    ) -> DeviceRows {
+        let picked = hyper_connection::pick(&self.device, streams, step.wanted.len());
+        let mixes = multiply::multiply(&self.device, &site.mix, &picked);
+        hyper_connection::collapse(&self.device, &vectors(site), constants, &picked, &mixes)
+    }
+
+    fn store_window(&self, _step: &mut Step<'_, DeviceBank>, place: WindowPlace, rows: &mut DeviceRows) {
+        store_window::store_window::<F>(&self.device, place, rows);
+    }
+
+    fn compress(
+        &self,
+        step: &mut Step<'_, DeviceBank>,
+        compressor: &Compressor<DeviceVector>,
+        values: &DeviceRows,
+        gates: &DeviceRows,
+    ) {
+        compress::compress::<F>(&self.device, step, compressor, values, gates);
+    }
+
+    fn select_all(&self, _step: &Step<'_, DeviceBank>) -> DeviceSelection {
+        DeviceSelection::All
+    }
+
+    fn select(
+        &self,
+        step: &Step<'_, DeviceBank>,
+        place: BlockPlace,
+        top: usize,
+        queries: &DeviceRows,
+        weights: &DeviceRows,
+    ) -> DeviceSelection {
+        select::select::<F>(&self.device, step, place, top, queries, weights)
+    }
+
+    fn attend(
+        &self,
+        step: &Step<'_, DeviceBank>,
+        window: WindowPlace,
+        compressed: Option<(BlockPlace, &DeviceSelection)>,
+        queries: &DeviceRows,
+        new_rows: &DeviceRows,
+        sinks: &DeviceVector,
+    ) -> DeviceRows {
+        attend::attend::<F>(&self.device, step, window, compressed, [queries, new_rows], sinks)
+    }
+
+    fn route(
+        &self,
+        _step: &Step<'_, DeviceBank>,
+        logits: &DeviceRows,
+        routing: &Routing<Self>,
+        constants: &ExpertConstants,
+    ) -> DeviceRoutes {
+        route::route(&self.device, logits, routing, constants)
+    }
+
+    fn feed_forward(
+        &self,
+        routed: &Mlp<Self>,
+        shared: &Mlp<Self>,
+        constants: &ExpertConstants,
+        routes: &DeviceRoutes,
+        rows: &DeviceRows,
+    ) -> DeviceRows {
+        feed_forward::feed_forward(&self.device, routed, shared, constants, routes, rows)
+    }
+
+    fn download(&self, rows: DeviceRows) -> Result<Rows, BackendError> {
+        self.device.download(&rows)
+    }
+}
+
+fn vectors<F: KvFormat>(site: &HyperSite<Cuda<F>>) -> hyper_connection::Site<'_> {
+    hyper_connection::Site { base: &site.base, scale: &site.scale, norm: &site.norm }
+}
