@@ -59,6 +59,11 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// The rows that query `query` sees, ascending; `None` when it sees every finished one.
+    pub fn of(&self, query: usize) -> Option<&[u32]> {
+        self.chosen[query].as_deref()
+    }
+
     /// Every finished row, for each of `rows` queries.
     pub fn all(rows: usize) -> Selection {
         Selection { chosen: vec![None; rows] }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
 use crate::bank::{BankSizes, BlockPlace, WindowPlace};
-use crate::compression::Compressor;
+use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants};
 use crate::hyper_connection::{HyperConstants, Mixed};
 use crate::kv_rows::KvFormat;
@@ -42,6 +42,11 @@ impl<F: KvFormat> Cuda<F> {
     /// Rows from the host, to try an operation with. Blocks.
     pub fn upload(&self, rows: &Rows) -> Result<DeviceRows, BackendError> {
         self.device.upload_rows(rows)
+    }
+
+    /// A selection for the host, for each of `queries` queries. Blocks.
+    pub fn selection(&self, selection: &DeviceSelection, queries: usize) -> Result<Selection, BackendError> {
+        select::download(&self.device, selection, queries)
     }
 
     /// Memory that steps hold for activations: what the largest step so far needed.

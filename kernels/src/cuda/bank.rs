@@ -6,7 +6,7 @@
 use super::growing::Growing;
 use crate::BackendError;
 use crate::bank::{BLOCK_TOKENS, BankSizes};
-use ds4_gpu::cuda::{DeviceBuffer, Stream, copy_async, zero_async};
+use ds4_gpu::cuda::{DeviceBuffer, PinnedBuffer, Stream, copy_async, download_async, zero_async};
 use ds4_gpu::{DeviceMemory, DevicePtr};
 use ds4_units::{Bytes, Tokens};
 use std::sync::Arc;
@@ -103,6 +103,28 @@ impl DeviceBank {
         let needed = self.bytes_for(blocks);
         self.memory.iter_mut().for_each(|memory| memory.shrink(needed));
         Ok(())
+    }
+
+    /// A copy of the committed recurrent part for the host. Blocks.
+    pub fn recurrent(&self) -> Result<Vec<u8>, BackendError> {
+        self.read(self.view().before, self.sizes.recurrent)
+    }
+
+    /// A copy of block `index` for the host. Blocks.
+    ///
+    /// # Panics
+    /// When no step has asked for that block.
+    pub fn block(&self, index: usize) -> Result<Vec<u8>, BackendError> {
+        assert!(index < self.blocks, "block {index} of {}", self.blocks);
+        self.read(self.view().blocks.offset((index * self.sizes.block) as u64), self.sizes.block)
+    }
+
+    fn read(&self, from: DevicePtr, len: usize) -> Result<Vec<u8>, BackendError> {
+        let mut pinned = PinnedBuffer::new(self.stream.gpu(), Bytes(len as u64))?;
+        // SAFETY: the part has `len` bytes; the copy is waited for before the pinned memory is read.
+        unsafe { download_async(&self.stream, from, &mut pinned, 0..len)? };
+        self.stream.synchronize()?;
+        Ok(pinned.as_slice()[..len].to_vec())
     }
 
     /// Memory it holds.

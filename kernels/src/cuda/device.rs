@@ -128,6 +128,20 @@ impl Device {
         Ok(Rows::from_values(rows.width().max(1), cast_slice(&pinned.as_slice()[..bytes]).to_vec()))
     }
 
+    /// The first `count` values of some scratch. Waits for what writes them.
+    pub(crate) fn read<T: bytemuck::AnyBitPattern>(
+        &self,
+        from: &Scratch,
+        count: usize,
+    ) -> Result<Vec<T>, BackendError> {
+        let bytes = count * size_of::<T>();
+        let mut pinned = PinnedBuffer::new(&self.gpu, Bytes(bytes as u64))?;
+        // SAFETY: the caller asks for what the scratch was taken for; the copy is waited for before it is read.
+        unsafe { download_async(&self.stream, from.address(), &mut pinned, 0..bytes)? };
+        self.finish()?;
+        Ok(cast_slice(&pinned.as_slice()[..bytes]).to_vec())
+    }
+
     /// Rows from the host, for tests. Blocks.
     pub(crate) fn upload_rows(&self, rows: &Rows) -> Result<DeviceRows, BackendError> {
         let memory = self.rows(rows.len(), rows.width());

@@ -6,7 +6,9 @@ use super::device::Device;
 use super::layout::ArrayArgument;
 use super::loader::Loader;
 use super::rows::DeviceRows;
+use crate::BackendError;
 use crate::bank::BlockPlace;
+use crate::compression::Selection;
 use crate::kv_rows::KvFormat;
 use crate::step::Step;
 use bytemuck::NoUninit;
@@ -144,4 +146,17 @@ fn launch<F: KvFormat>(
         .with(*argument);
     // SAFETY: a block per row of the launch; `chosen` has `top` places and a count for every row of the step.
     unsafe { device.launch(&kernels.best, Launch::new(rows, BEST_THREADS), &args) };
+}
+
+/// A selection for the host. Blocks.
+pub(crate) fn download(
+    device: &Device,
+    selection: &DeviceSelection,
+    queries: usize,
+) -> Result<Selection, BackendError> {
+    let DeviceSelection::Chosen(chosen) = selection else { return Ok(Selection::all(queries)) };
+    let counts = device.read::<u32>(&chosen.counts, queries)?;
+    let rows = device.read::<u32>(&chosen.rows, queries * chosen.top)?;
+    let each = counts.iter().zip(rows.chunks_exact(chosen.top));
+    Ok(Selection { chosen: each.map(|(&count, rows)| rows.get(..count as usize).map(<[u32]>::to_vec)).collect() })
 }

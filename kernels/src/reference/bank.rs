@@ -78,6 +78,16 @@ impl HostBank {
         &mut self.recurrent[1 - self.committed].0[offset / 4..][..floats]
     }
 
+    /// The committed recurrent part.
+    pub fn recurrent(&self) -> &[u8] {
+        self.before()
+    }
+
+    /// Block `index`.
+    pub fn block(&self, index: usize) -> &[u8] {
+        self.blocks[index].bytes()
+    }
+
     /// The memory of the block's array that holds compressed row `row`, and the row's index in it.
     pub(crate) fn row(&self, place: BlockPlace, row: usize) -> (&[u8], usize) {
         let (block, index) = (row / place.array.rows, row % place.array.rows);

@@ -1,4 +1,10 @@
 //! Every operation of the CUDA backend against the CPU, at the shapes products have and at odd ones. Needs a GPU: without
 //! one these tests fail.
 
+mod attend;
+mod banks;
+mod hyper_connection;
 mod kit;
+mod normalize;
+mod rotate;
+mod select;

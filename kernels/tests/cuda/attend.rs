@@ -1,0 +1,162 @@
+//! Latent attention over windows and compressed rows.
+
+use crate::kit::{Pair, assert_close, rows, up};
+use ds4_kernels::Backend;
+use ds4_kernels::bank::{BLOCK_TOKENS, BankSizes, BlockPlace, PoolPlace, WINDOW, WindowPlace, pool_floats};
+use ds4_kernels::compression::{Compressor, RowKind};
+use ds4_kernels::kv_rows::{KvFormat, PackedRows, PlainRows, RowArray};
+use ds4_kernels::rope::Rope;
+
+struct Shape {
+    heads: usize,
+    width: usize,
+    /// Tokens per compressed row; none without a compressor.
+    ratio: Option<usize>,
+    /// Rows that the indexer may choose, where it chooses.
+    top: Option<usize>,
+}
+
+const SHAPES: [Shape; 7] = [
+    Shape { heads: 64, width: 512, ratio: None, top: None },
+    Shape { heads: 64, width: 512, ratio: Some(128), top: None },
+    Shape { heads: 64, width: 512, ratio: Some(4), top: None },
+    Shape { heads: 64, width: 512, ratio: Some(4), top: Some(60) },
+    Shape { heads: 128, width: 512, ratio: Some(4), top: Some(33) },
+    Shape { heads: 5, width: 128, ratio: Some(4), top: Some(8) },
+    Shape { heads: 16, width: 192, ratio: Some(4), top: None },
+];
+
+/// Two conversations: prompts, single tokens, a chunk that starts inside a window.
+const STEPS: [[usize; 2]; 5] = [[300, 1], [1, 1], [1, 200], [70, 1], [1, 130]];
+
+#[test]
+fn rounded_rows_are_attended_to_as_on_the_cpu() {
+    SHAPES.iter().for_each(attends::<PackedRows>);
+}
+
+#[test]
+fn plain_rows_are_attended_to_as_on_the_cpu() {
+    SHAPES.iter().for_each(attends::<PlainRows>);
+}
+
+struct Places {
+    window: WindowPlace,
+    rows: BlockPlace,
+    index: BlockPlace,
+    pools: [PoolPlace; 2],
+    sizes: BankSizes,
+}
+
+fn places<F: KvFormat>(shape: &Shape) -> Places {
+    let window = RowArray { rows: WINDOW, width: shape.width };
+    let ratio = shape.ratio.unwrap_or(BLOCK_TOKENS);
+    let array = RowArray { rows: BLOCK_TOKENS / ratio, width: shape.width };
+    let index = RowArray { width: 128, ..array };
+    let window_bytes = F::attention_bytes(window);
+    let floats = [pool_floats(shape.width, ratio == 4), pool_floats(128, true)];
+    Places {
+        window: WindowPlace { offset: 0, array: window },
+        rows: BlockPlace { offset: 0, array },
+        index: BlockPlace { offset: F::attention_bytes(array), array: index },
+        pools: [
+            PoolPlace { offset: window_bytes, floats: floats[0] },
+            PoolPlace { offset: window_bytes + floats[0] * 4, floats: floats[1] },
+        ],
+        sizes: BankSizes {
+            block: F::attention_bytes(array) + F::index_bytes(index),
+            recurrent: window_bytes + (floats[0] + floats[1]) * 4,
+        },
+    }
+}
+
+fn compressor<B: Backend>(
+    backend: &B,
+    ratio: usize,
+    kind: RowKind,
+    pool: PoolPlace,
+    rows: BlockPlace,
+) -> Compressor<B::Vector> {
+    let (channels, overlapped) = (rows.array.width, ratio == 4);
+    let gate_width = channels * if overlapped { 2 } else { 1 };
+    Compressor {
+        ratio,
+        channels,
+        overlapped,
+        position_bias: backend.vector(vec![0.1; ratio * gate_width]).unwrap(),
+        norm: backend.vector(vec![1.0; channels]).unwrap(),
+        norm_epsilon: 1e-6,
+        rope: Rope::new(160_000.0, None),
+        pool,
+        rows,
+        kind,
+    }
+}
+
+/// Runs what a layer runs, step by step, on both sides; every step's result is compared.
+fn attends<F: KvFormat>(shape: &Shape) {
+    let Shape { heads, width, ratio, top } = *shape;
+    let places = places::<F>(shape);
+    let mut pair = Pair::<F>::new(2, places.sizes);
+    let sinks = rows(90, 1, heads).into_values();
+    for (index, counts) in STEPS.iter().enumerate() {
+        let (seed, len) = (100 + 10 * index as u64, counts.iter().sum());
+        let queries = rows(seed, len, heads * width);
+        let new = rows(seed + 1, len, width);
+        let index_queries = rows(seed + 2, len, 4 * 128);
+        let index_weights = rows(seed + 3, len, 4);
+        let gates = |width: usize| (rows(seed + 4, len, width), rows(seed + 5, len, width));
+        pair.step(counts, |cpu, host, cuda, device| {
+            let run = Run {
+                queries: &queries,
+                new: &new,
+                index: [&index_queries, &index_weights],
+                places: &places,
+                ratio,
+                top,
+                sinks: &sinks,
+            };
+            let want = run.on(cpu, host, |rows| rows.clone(), &gates);
+            let got = run.on(cuda, device, |rows| up(cuda, rows), &gates);
+            let (want, got) = (cpu.download(want).unwrap(), cuda.download(got).unwrap());
+            let what = format!("{} {heads} x {width}, ratio {ratio:?}, top {top:?}, step {index}", F::NAME);
+            assert_close(&what, &got, &want, 2e-5);
+        });
+    }
+}
+
+struct Run<'a> {
+    queries: &'a ds4_kernels::Rows,
+    new: &'a ds4_kernels::Rows,
+    index: [&'a ds4_kernels::Rows; 2],
+    places: &'a Places,
+    ratio: Option<usize>,
+    top: Option<usize>,
+    sinks: &'a [f32],
+}
+
+impl Run<'_> {
+    fn on<B: Backend>(
+        &self,
+        backend: &B,
+        step: &mut ds4_kernels::step::Step<'_, B::Bank>,
+        take: impl Fn(&ds4_kernels::Rows) -> B::Rows,
+        gates: &dyn Fn(usize) -> (ds4_kernels::Rows, ds4_kernels::Rows),
+    ) -> B::Rows {
+        let mut new = take(self.new);
+        backend.store_window(step, self.places.window, &mut new);
+        let feed = |step: &mut _, kind, pool, rows: BlockPlace, ratio| {
+            let compressor = compressor(backend, ratio, kind, pool, rows);
+            let (values, gates) = gates(rows.array.width * if ratio == 4 { 2 } else { 1 });
+            backend.compress(step, &compressor, &take(&values), &take(&gates));
+        };
+        let selection = self.ratio.map(|ratio| {
+            feed(step, RowKind::Attention, self.places.pools[0], self.places.rows, ratio);
+            let Some(top) = self.top else { return backend.select_all(step) };
+            feed(step, RowKind::Index, self.places.pools[1], self.places.index, ratio);
+            backend.select(step, self.places.index, top, &take(self.index[0]), &take(self.index[1]))
+        });
+        let compressed = selection.as_ref().map(|selection| (self.places.rows, selection));
+        let sinks = backend.vector(self.sinks.to_vec()).unwrap();
+        backend.attend(step, self.places.window, compressed, &take(self.queries), &new, &sinks)
+    }
+}

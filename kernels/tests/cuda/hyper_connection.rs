@@ -1,0 +1,65 @@
+//! Hyper-connections.
+
+use crate::kit::{assert_close, cpu, cpu_step, cuda, cuda_step, down, numbers, rows, up};
+use ds4_gpu::Memory;
+use ds4_kernels::backend::HyperSite;
+use ds4_kernels::hyper_connection::HyperConstants;
+use ds4_kernels::{Backend, Matrix};
+use ds4_units::{Layout, TensorType};
+
+const CONSTANTS: HyperConstants = HyperConstants { norm_epsilon: 1e-6, mix_epsilon: 1e-6, iterations: 20 };
+
+fn site<B: Backend>(backend: &B, mixes: usize, width: usize) -> HyperSite<B> {
+    let bytes: Vec<u8> = numbers(11, mixes * 4 * width).iter().flat_map(|value| (value * 0.05).to_le_bytes()).collect();
+    let len = bytes.len();
+    let matrix = Matrix::new(TensorType::F32, Layout::Gguf, [1, mixes, 4 * width], Memory::host(bytes), 0..len);
+    HyperSite {
+        mix: backend.matrix(matrix.unwrap()).unwrap(),
+        base: backend.vector(numbers(12, mixes)).unwrap(),
+        scale: backend.vector(vec![0.7, 1.3, 0.9]).unwrap(),
+        norm: backend.vector(numbers(13, width)).unwrap(),
+    }
+}
+
+#[test]
+fn streams_are_mixed_and_merged_as_on_the_cpu() {
+    let cuda = cuda();
+    for (len, width) in [(1, 64), (3, 256), (33, 4096), (2, 7168)] {
+        let mut streams = rows(14, len, 4 * width);
+        let want = cpu().mix(&site(&cpu(), 24, width), &CONSTANTS, &streams);
+        let mut device_streams = up(&cuda, &streams);
+        let got = cuda.mix(&site(&*cuda, 24, width), &CONSTANTS, &device_streams);
+        let output = rows(15, len, width);
+        cuda.merge(&mut device_streams, &got.merge, &up(&cuda, &output));
+        cpu().merge(&mut streams, &want.merge, &output);
+        let what = format!("mix {len} x {width}");
+        assert_close(&format!("{what}, input"), &down(&cuda, got.input), &want.input, 1e-5);
+        assert_close(&format!("{what}, merge values"), &down(&cuda, got.merge), &want.merge, 1e-5);
+        assert_close(&format!("{what}, merged"), &down(&cuda, device_streams), &streams, 1e-5);
+    }
+}
+
+#[test]
+fn wanted_rows_are_collapsed_as_on_the_cpu() {
+    let cuda = cuda();
+    for (len, width, wanted) in [(1, 64, vec![0]), (40, 4096, vec![3, 39]), (9, 512, (0..9).collect())] {
+        let streams = rows(16, len, 4 * width);
+        let tokens = vec![0; len];
+        let want = cpu_step(&tokens, |step| {
+            let step = ds4_kernels::step::Step { wanted: wanted.clone(), ..bare(step) };
+            cpu().collapse(&site(&cpu(), 4, width), &CONSTANTS, &streams, &step)
+        });
+        let got = cuda_step(&cuda, &tokens, |step| {
+            let step = ds4_kernels::step::Step { wanted: wanted.clone(), ..bare(step) };
+            cuda.prepare(&step).unwrap();
+            cuda.collapse(&site(&*cuda, 4, width), &CONSTANTS, &up(&cuda, &streams), &step)
+        });
+        assert_close(&format!("collapse {len} x {width}"), &down(&cuda, got), &want, 1e-5);
+    }
+}
+
+/// The same rows without banks.
+fn bare<'a, B>(step: &ds4_kernels::step::Step<'_, B>) -> ds4_kernels::step::Step<'a, B> {
+    let (tokens, positions) = (step.tokens.clone(), step.positions.clone());
+    ds4_kernels::step::Step { tokens, positions, segments: Vec::new(), wanted: Vec::new() }
+}
