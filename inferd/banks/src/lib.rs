@@ -1,0 +1,37 @@
+//! Conversations on disk.
+//!
+//! A [`Store`] keeps banks of one [`Identity`] in a subfolder of a folder that is this user's alone. A conversation is
+//! saved at a frontier as one file, which is written under another name, made to last, then renamed, and never changed
+//! again. A later frontier of the same conversation is a second file with only the blocks that are new: files form
+//! chains, and every file of a chain can be restored to and branched from. A prompt finds the longest conversation
+//! that it begins with by its pieces; every byte of what is restored is checked before anybody uses it.
+//!
+//! [`Service`] puts the disk on threads of its own, behind bounded queues. The crate knows nothing of models: bank
+//! bytes come through [`BankBytes`] and leave in [`Loaded`].
+
+mod disk;
+mod folder;
+mod format;
+mod identity;
+mod index;
+mod inspect;
+mod keys;
+pub mod limits;
+mod name;
+mod service;
+mod snapshot;
+mod stats;
+mod store;
+mod transcript;
+
+pub use disk::{Disk, FileFacts, ReadFile, WriteFile};
+pub use folder::{Folder, FolderError};
+pub use format::{FileFault, SaveReason, ToolCall};
+pub use identity::{Geometry, Identity, IdentityDigest};
+pub use inspect::{Summary, summarize, verify};
+pub use name::Name;
+pub use service::{LoadTicket, Service};
+pub use snapshot::{BankBytes, Found, Kept, Loaded, SavePlan, Snapshot};
+pub use stats::Stats;
+pub use store::{LoadError, NotSaved, Saved, Store, StoreOptions};
+pub use transcript::{Piece, PieceEnd, PieceKind, Transcript, TranscriptError};

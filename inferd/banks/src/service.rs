@@ -1,0 +1,131 @@
+//! The disk on threads of its own: one that saves, one that restores, each behind a bounded queue.
+
+use crate::limits::{LOADS_WAITING_MAX, SAVE_BYTES_WAITING_MAX, SAVES_WAITING_MAX};
+use crate::snapshot::{Found, Loaded, Snapshot};
+use crate::store::{LoadError, NotSaved, Store};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
+use std::thread::JoinHandle;
+use tracing::{debug, warn};
+
+/// A store and its threads. No call but [`Service::close`] blocks on the disk.
+pub struct Service {
+    store: Arc<Store>,
+    saves: Queue<Snapshot>,
+    loads: Queue<(Found, SyncSender<Result<Loaded, LoadError>>)>,
+    bytes_waiting: Arc<AtomicU64>,
+}
+
+struct Queue<T> {
+    sender: SyncSender<T>,
+    thread: JoinHandle<()>,
+}
+
+/// A restore in progress.
+pub struct LoadTicket(Receiver<Result<Loaded, LoadError>>);
+
+impl LoadTicket {
+    /// The result, once it is there.
+    pub fn poll(&self) -> Option<Result<Loaded, LoadError>> {
+        match self.0.try_recv() {
+            Ok(result) => Some(result),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(LoadError::Gone)),
+        }
+    }
+
+    /// The result; blocks until it is there.
+    pub fn wait(self) -> Result<Loaded, LoadError> {
+        self.0.recv().unwrap_or(Err(LoadError::Gone))
+    }
+}
+
+impl<T: Send + 'static> Queue<T> {
+    fn start(name: &str, places: usize, mut each: impl FnMut(T) + Send + 'static) -> io::Result<Queue<T>> {
+        let (sender, receiver) = mpsc::sync_channel(places);
+        let run = move || receiver.into_iter().for_each(&mut each);
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
+        Ok(Queue { sender, thread })
+    }
+
+    /// Lets what waits be done, then ends the thread.
+    fn close(self) {
+        drop(self.sender);
+        if self.thread.join().is_err() {
+            warn!("a thread of the conversations on disk panicked");
+        }
+    }
+}
+
+impl Service {
+    /// Starts the threads.
+    pub fn start(store: Arc<Store>) -> io::Result<Service> {
+        let bytes_waiting = Arc::new(AtomicU64::new(0));
+        let (saving, waiting) = (store.clone(), bytes_waiting.clone());
+        let saves = Queue::start("kv-save", SAVES_WAITING_MAX, move |snapshot: Snapshot| {
+            match saving.save(&snapshot) {
+                Ok(saved) => debug!(
+                    tokens = snapshot.transcript.len(),
+                    bytes = %saved.written,
+                    continued = saved.continued,
+                    reason = snapshot.reason.name(),
+                    "saved a conversation"
+                ),
+                Err(NotSaved::Stored) => {}
+                Err(error) => warn!(tokens = snapshot.transcript.len(), %error, "a conversation was not saved"),
+            }
+            waiting.fetch_sub(snapshot.bank.held().0, Ordering::AcqRel);
+        })?;
+        let loading = store.clone();
+        let loads = Queue::start("kv-load", LOADS_WAITING_MAX, move |(found, reply): (Found, SyncSender<_>)| {
+            let result = loading.load(found);
+            if let Err(error) = &result {
+                warn!(%error, "a conversation was not restored");
+            }
+            // The request may be gone by now.
+            let _ = reply.try_send(result);
+        })?;
+        Ok(Service { store, saves, loads, bytes_waiting })
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Hands a snapshot to the saving thread.
+    pub fn save(&self, snapshot: Snapshot) -> Result<(), NotSaved> {
+        let (reason, held) = (snapshot.reason, snapshot.bank.held().0);
+        let waiting = self.bytes_waiting.fetch_add(held, Ordering::AcqRel);
+        let fits = waiting == 0 || waiting + held <= SAVE_BYTES_WAITING_MAX.0;
+        if fits && self.saves.sender.try_send(snapshot).is_ok() {
+            return Ok(());
+        }
+        self.bytes_waiting.fetch_sub(held, Ordering::AcqRel);
+        let full = Err(NotSaved::QueueFull { waiting: SAVES_WAITING_MAX });
+        self.store.count_save(reason, &full);
+        full.map(|_| ())
+    }
+
+    /// Hands a snapshot to the saving thread, waiting for a place. For a worker that stops.
+    pub fn save_in_turn(&self, snapshot: Snapshot) {
+        self.bytes_waiting.fetch_add(snapshot.bank.held().0, Ordering::AcqRel);
+        // Refused only when the thread is gone; the store counts what it did not get.
+        let _ = self.saves.sender.send(snapshot);
+    }
+
+    /// Has a conversation read; `None` when too many wait already.
+    pub fn load(&self, found: Found) -> Option<LoadTicket> {
+        let (reply, ticket) = mpsc::sync_channel(1);
+        self.loads.sender.try_send((found, reply)).ok()?;
+        Some(LoadTicket(ticket))
+    }
+
+    /// Lets everything that waits be written, and ends the threads.
+    pub fn close(self) {
+        self.loads.close();
+        self.saves.close();
+    }
+}

@@ -1,0 +1,214 @@
+//! The store: one folder, one identity, one budget. Every call but [`Store::find`], [`Store::plan`] and
+//! [`Store::stats`] blocks on the disk.
+
+mod load;
+mod part;
+mod room;
+mod save;
+mod scan;
+
+pub use load::LoadError;
+pub(crate) use part::read_part;
+pub use save::{NotSaved, Saved};
+pub(crate) use scan::read_front;
+
+use crate::disk::Disk;
+use crate::format::{FileFault, SaveReason};
+use crate::identity::{Geometry, Identity, IdentityDigest};
+use crate::index::{Entry, EntryId, Index, Stray};
+use crate::limits::{CHAIN_MAX, QUARANTINED_MAX};
+use crate::snapshot::{Found, SavePlan};
+use crate::stats::{Counters, Stats};
+use crate::transcript::Piece;
+use ds4_units::{Bytes, TokenId};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tracing::warn;
+
+/// The operator's choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Bytes that all files of the folder may take.
+    pub budget: Bytes,
+    /// Shorter conversations are neither saved nor looked for.
+    pub min_tokens: u32,
+}
+
+/// Conversations of one identity in a folder.
+pub struct Store {
+    disk: Box<dyn Disk>,
+    folder: String,
+    identity: IdentityDigest,
+    geometry: Geometry,
+    options: StoreOptions,
+    index: Mutex<Index>,
+    writing: Mutex<Writing>,
+    counters: Counters,
+}
+
+/// Who may write, and when.
+#[derive(Default)]
+struct Writing {
+    claimed: bool,
+    /// Nothing is written before this time: the disk was full.
+    paused_until: u64,
+}
+
+/// Keeps a file, and those it continues, from being given up.
+pub(crate) struct Pin {
+    store: Arc<Store>,
+    id: EntryId,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if let Some(entry) = self.store.index().get_mut(self.id) {
+            entry.pins -= 1;
+        }
+    }
+}
+
+impl Store {
+    /// Opens the identity's subfolder, making it if need be, and reads what is there. Leftovers of interrupted saves
+    /// are removed, damaged files set aside.
+    pub fn open(
+        disk: Box<dyn Disk>,
+        identity: &Identity,
+        geometry: Geometry,
+        options: StoreOptions,
+    ) -> io::Result<Arc<Store>> {
+        let digest = identity.digest();
+        let store = Arc::new(Store {
+            disk,
+            folder: digest.folder(),
+            identity: digest,
+            geometry,
+            options,
+            index: Mutex::default(),
+            writing: Mutex::default(),
+            counters: Counters::default(),
+        });
+        store.disk.make_folder(&store.folder)?;
+        let mut writing = store.writing();
+        writing.claimed = store.disk.claim()?;
+        if writing.claimed {
+            store.describe(identity)?;
+        }
+        store.scan(writing.claimed)?;
+        drop(writing);
+        Ok(store)
+    }
+
+    /// The longest stored conversation that the prompt begins with and that leaves at least one of its tokens.
+    pub fn find<'a>(self: &Arc<Store>, prompt: impl Iterator<Item = Piece<'a>>) -> Option<Found> {
+        let mut index = self.index();
+        let most = self.geometry.context.saturating_sub(1);
+        let found = index.find(prompt, self.options.min_tokens, most)?;
+        let pin = self.pin(&mut index, found.id)?;
+        Some(Found { tokens: found.tokens, covered: found.covered, pin })
+    }
+
+    /// What saving a conversation with these tokens takes: the whole bank, or the blocks after those of the file it
+    /// continues. A file that nothing continues and whose blocks take less than its recurrent part is not continued
+    /// but written again with the new ones, so that short turns do not fill the disk with recurrent parts.
+    pub fn plan(self: &Arc<Store>, tokens: &[TokenId]) -> SavePlan {
+        let mut index = self.index();
+        let mut plan = SavePlan { stored: false, first_block: 0, parent: None, superseded: Vec::new() };
+        let mut next = index.longest_prefix(tokens);
+        while let Some((id, entry)) = next.and_then(|id| Some((id, index.get(id)?.clone()))) {
+            if entry.tokens as usize == tokens.len() {
+                plan.stored = true;
+                return plan;
+            }
+            if entry.chain < CHAIN_MAX && !self.is_slight(&entry) {
+                plan.first_block = entry.tokens / self.geometry.block_tokens;
+                plan.parent = self.pin(&mut index, id);
+                return plan;
+            }
+            plan.superseded.extend(self.pin(&mut index, id));
+            next = entry.parent.filter(|_| entry.chain < CHAIN_MAX);
+        }
+        plan
+    }
+
+    /// Whether a file is better written again than continued.
+    fn is_slight(&self, entry: &Entry) -> bool {
+        let blocks = self.geometry.blocks(entry.tokens) - entry.first_block;
+        let bytes = blocks as usize * self.geometry.block_bytes;
+        entry.children == 0 && bytes < self.geometry.recurrent_bytes
+    }
+
+    /// Counts.
+    pub fn stats(&self) -> Stats {
+        let index = self.index();
+        self.counters.read(index.len() as u64, index.total(), self.options.budget)
+    }
+
+    /// Counts a save that was refused before it reached the store.
+    pub(crate) fn count_save(&self, reason: SaveReason, result: &Result<Saved, NotSaved>) {
+        self.counters.saved(reason, result);
+    }
+
+    /// Sets a file aside whose contents turned out bad, with everything that continues it. Nothing happens to files
+    /// that are gone already.
+    fn set_aside(&self, id: EntryId, fault: &FileFault) {
+        let mut index = self.index();
+        let Some(name) = index.get(id).map(|entry| entry.name) else { return };
+        warn!(file = %name, %fault, "a stored conversation is damaged and set aside");
+        let mut lost = index.with_descendants(id);
+        lost.pop();
+        let orphans: Vec<String> =
+            lost.into_iter().filter_map(|orphan| index.remove(orphan)).map(|entry| entry.name.file()).collect();
+        let Some(entry) = index.remove(id) else { return };
+        self.counters.quarantined();
+        if !self.writing_is_ours() {
+            return;
+        }
+        for orphan in orphans {
+            self.remove_file(&orphan);
+        }
+        self.rename_to_bad(&mut index, entry.name.file(), entry.name.bad_file(), entry.size);
+    }
+
+    /// Renames a file so that it is not looked at again, and drops the oldest such file beyond their number.
+    fn rename_to_bad(&self, index: &mut Index, file: String, bad: String, size: Bytes) {
+        if let Err(error) = self.disk.rename(&self.folder, &file, &bad) {
+            warn!(file, %error, "cannot set a damaged file aside");
+            return;
+        }
+        index.bad.retain(|stray| stray.file != bad);
+        index.bad.push(Stray { used: self.disk.now(), folder: self.folder.clone(), file: bad, size });
+        while index.bad.len() > QUARANTINED_MAX {
+            let oldest = index.bad.remove(0);
+            if let Err(error) = self.disk.remove(&oldest.folder, &oldest.file) {
+                warn!(file = oldest.file, %error, "cannot remove a file");
+            }
+        }
+    }
+
+    fn remove_file(&self, file: &str) {
+        match self.disk.remove(&self.folder, file) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => warn!(file, %error, "cannot remove a file"),
+        }
+    }
+
+    fn writing_is_ours(&self) -> bool {
+        self.disk.claim().unwrap_or(false)
+    }
+
+    fn pin(self: &Arc<Store>, index: &mut Index, id: EntryId) -> Option<Pin> {
+        index.get_mut(id)?.pins += 1;
+        Some(Pin { store: self.clone(), id })
+    }
+
+    /// Whoever panicked while holding it left it whole: every change is one call.
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writing(&self) -> MutexGuard<'_, Writing> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,155 @@
+//! Reading what a folder holds: fronts only, two reads a file.
+
+use super::Store;
+use crate::disk::{FileFacts, ReadFile};
+use crate::format::{FRONT_LEN, FileFault, Front, HEAD_LEN, Header, check_crc, expect};
+use crate::identity::{Identity, is_identity_folder};
+use crate::index::{EntryId, Index, NewEntry, Stray};
+use crate::name::{FileKind, Name};
+use ds4_units::Bytes;
+use std::io;
+use tracing::{debug, warn};
+
+/// What a person may read beside the files.
+const DESCRIPTION: &str = "identity";
+
+/// A file whose beginning was read.
+struct Scanned {
+    name: Name,
+    facts: FileFacts,
+    front: Front,
+}
+
+impl Store {
+    /// Writes down what the subfolder is for, once.
+    pub(super) fn describe(&self, identity: &Identity) -> io::Result<()> {
+        match self.disk.create(&self.folder, DESCRIPTION) {
+            Ok(mut file) => file.write_all(identity.describe().as_bytes()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fills the index from the disk. Only the process that writes cleans up.
+    pub(super) fn scan(&self, clean: bool) -> io::Result<()> {
+        let mut index = Index::after(&self.index());
+        self.scan_others(&mut index)?;
+        let mut scanned = Vec::new();
+        for facts in self.disk.files(&self.folder)? {
+            match FileKind::of(&facts.name) {
+                FileKind::Stored(name) => match self.scan_file(name, &facts) {
+                    Ok(Some(file)) => scanned.push(file),
+                    Ok(None) => {}
+                    Err(fault) if fault.is_foreign() => debug!(file = facts.name, %fault, "left alone"),
+                    Err(fault) => {
+                        warn!(file = facts.name, %fault, "a stored conversation is damaged and set aside");
+                        self.counters.quarantined();
+                        if clean {
+                            self.rename_to_bad(&mut index, name.file(), name.bad_file(), Bytes(facts.len));
+                        }
+                    }
+                },
+                FileKind::Temporary if clean => self.remove_file(&facts.name),
+                FileKind::Bad => index.bad.push(stray(&self.folder, facts)),
+                FileKind::Temporary | FileKind::Other => {}
+            }
+        }
+        index.bad.sort_unstable();
+        // A file continues a shorter one.
+        scanned.sort_unstable_by_key(|file| (file.front.tokens, file.name));
+        for file in scanned {
+            if !enter(&mut index, &file, self.geometry.block_tokens) && clean {
+                debug!(file = %file.name, "what it continues is gone: removed");
+                self.remove_file(&file.name.file());
+            }
+        }
+        *self.index() = index;
+        Ok(())
+    }
+
+    /// Files of other identities count towards the budget.
+    fn scan_others(&self, index: &mut Index) -> io::Result<()> {
+        let folders = self.disk.folders()?;
+        for folder in folders.into_iter().filter(|folder| is_identity_folder(folder) && *folder != self.folder) {
+            for facts in self.disk.files(&folder)? {
+                if FileKind::of(&facts.name) != FileKind::Other {
+                    index.others.push(stray(&folder, facts));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a file's beginning; `None` when it cannot be read now.
+    fn scan_file(&self, name: Name, facts: &FileFacts) -> Result<Option<Scanned>, FileFault> {
+        let read = self.disk.open(&self.folder, &facts.name).and_then(|file| read_front(&*file));
+        match read {
+            Ok(read) => {
+                let (header, front) = read?;
+                front.check(self.identity, &self.geometry)?;
+                let least = HEAD_LEN as u64 + u64::from(header.text_bytes) + header.payload_bytes;
+                let wanted = least.saturating_add(front.tools_bytes);
+                expect("length of the file", facts.len, wanted)?;
+                Ok(Some(Scanned { name, facts: facts.clone(), front }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(FileFault::Cut { what: "file" }),
+            Err(error) => {
+                warn!(file = facts.name, %error, "cannot read a stored conversation");
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn stray(folder: &str, facts: FileFacts) -> Stray {
+    Stray { used: facts.used, folder: folder.to_owned(), file: facts.name, size: Bytes(facts.len) }
+}
+
+/// Enters a file; `false` when the one it continues is not there.
+fn enter(index: &mut Index, file: &Scanned, block_tokens: u32) -> bool {
+    let parent = match &file.front.parent {
+        None => None,
+        Some(_) => match parent_of(index, &file.front, block_tokens) {
+            None => return false,
+            found => found,
+        },
+    };
+    index.insert(NewEntry {
+        name: file.name,
+        size: Bytes(file.facts.len),
+        front: &file.front,
+        parent,
+        used: file.facts.used,
+    });
+    true
+}
+
+/// The entry that a file continues, if it is the very one: same tokens, one place earlier in the chain, and with all
+/// blocks that the file lacks.
+pub(super) fn parent_of(index: &Index, front: &Front, block_tokens: u32) -> Option<EntryId> {
+    let stated = front.parent?;
+    let id = index.named(stated.name)?;
+    let parent = index.get(id)?;
+    let fits = parent.keys.all_tokens == stated.tokens
+        && parent.tokens < front.tokens
+        && Some(front.chain) == parent.chain.checked_add(1)
+        && front.first_block <= parent.tokens / block_tokens;
+    fits.then_some(id)
+}
+
+/// Header and front of a file. The outer error is the disk's, the inner one the file's.
+pub(crate) fn read_front(file: &dyn ReadFile) -> io::Result<Result<(Header, Front), FileFault>> {
+    let mut head = [0; HEAD_LEN];
+    file.read_exact_at(&mut head, 0)?;
+    let header = match Header::decode(&head) {
+        Ok(header) => header,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    let mut front = [0; FRONT_LEN];
+    file.read_exact_at(&mut front, HEAD_LEN as u64 + u64::from(header.text_bytes))?;
+    Ok(Front::decode(&front).and_then(|front| {
+        check_crc("header", &head, front.head_crc)?;
+        let same = header.tokens == front.tokens && header.has_tools == (front.tools_bytes > 0);
+        if same { Ok((header, front)) } else { Err(FileFault::Keys) }
+    }))
+}
