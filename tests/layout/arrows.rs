@@ -7,7 +7,7 @@ use crate::source::root;
 
 /// Each crate and the crates of the workspace that it may use. A new arrow is a change of the design: argue it in the
 /// commit that adds it here.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("ds4-units", &[]),
     ("ds4-host", &["units"]),
     ("ds4-gguf", &["units"]),
@@ -22,6 +22,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("ds4-model", &["units", "gguf", "gpu", "import"]),
     ("ds4-families", &["units", "gguf", "gpu", "import", "model", "kernels"]),
     ("ds4-boot", &["units", "host", "gguf", "manifest", "resident", "import", "model", "families"]),
+    ("ds4-banks", &["units"]),
     ("ds4-engine", &["units", "model"]),
     ("ds4-grammar", &["units", "model"]),
     ("ds4-api", &["units", "model", "engine"]),
