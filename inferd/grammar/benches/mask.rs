@@ -23,7 +23,7 @@ fn main() {
         let mut masks = Vec::new();
         for seed in 0..ANSWERS {
             let begun = Instant::now();
-            let mask = grammars.json_schema(&schema).expect("a supported schema");
+            let mask = grammars.json_schema(&schema, None).expect("a supported schema");
             compile = compile.min(begun.elapsed());
             let mut walk = Walk::new(mask, seed);
             for _ in 0..TOKENS_MAX {

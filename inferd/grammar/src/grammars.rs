@@ -1,10 +1,12 @@
 //! From a schema to its first mask.
 
+use crate::calls::{self, Callable};
 use crate::keywords;
+use crate::lark::Lark;
 use crate::mask::{GrammarMask, MaskPool};
 use crate::vocabulary::Vocabulary;
 use crate::{MaskError, SchemaError};
-use ds4_model::Tokenizer;
+use ds4_model::{CallSyntax, Tokenizer};
 use ds4_units::TokenId;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
@@ -19,6 +21,19 @@ const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,64}";
 /// Texts inside JSON strings that most tokens fall under. Their part of a mask is computed once per vocabulary.
 const SLICES: [&str; 4] =
     [r"[\x20\x0A\x0D\x09]+", r#"[^"\\\x00-\x1F\x7F]{1,10}"#, r#"[^"\\\x00-\x1F\x7F]{1,30}"#, r#"[^"\\\x00-\x1F\x7F]+"#];
+
+/// A schema that says how JSON is written. The engine reads its options from the schema's root: ours replace what a
+/// client may have put there.
+pub(crate) fn with_options(schema: &Value) -> Value {
+    let mut schema = if schema.is_object() { schema.clone() } else { json!({}) };
+    let options = JsonCompileOptions {
+        whitespace_pattern: Some(WHITE_SPACE.into()),
+        json_allow_general_unicode_escapes: true,
+        ..JsonCompileOptions::default()
+    };
+    options.apply_to(&mut schema);
+    schema
+}
 
 /// What one schema may cost, so that no request can hold up others. `max_lexer_states` bounds memory (about 2 KB a
 /// state), the fuels bound time (at most some 15 ms a mask, 20 ms at the start).
@@ -38,6 +53,7 @@ fn limits() -> ParserLimits {
 /// a vocabulary of 129,280 tokens; it is shared by all requests.
 pub struct Grammars {
     factory: ParserFactory,
+    tokenizer: Arc<Tokenizer>,
     pool: Arc<MaskPool>,
 }
 
@@ -48,46 +64,48 @@ impl Grammars {
     /// # Errors
     /// When the operating system gives no threads, or the vocabulary cannot be used; in words for a log.
     pub fn new(tokenizer: Arc<Tokenizer>, stop_tokens: &[TokenId], rows: usize) -> Result<Grammars, String> {
-        let vocabulary: TokEnv = Arc::new(Vocabulary::new(tokenizer, stop_tokens, rows));
+        let vocabulary: TokEnv = Arc::new(Vocabulary::new(tokenizer.clone(), stop_tokens, rows));
         let slices = SLICES.map(str::to_owned);
         let mut factory = ParserFactory::new(&vocabulary, InferenceCapabilities::default(), &slices)
             .map_err(|error| error.to_string())?;
         factory.quiet();
         *factory.limits_mut() = limits();
         let pool = MaskPool::new().map_err(|error| error.to_string())?;
-        Ok(Grammars { factory, pool: Arc::new(pool) })
+        Ok(Grammars { factory, tokenizer, pool: Arc::new(pool) })
     }
 
-    /// Answers that are any JSON object.
-    ///
-    /// # Errors
-    /// As [`Grammars::json_schema`].
-    pub fn json_object(&self) -> Result<GrammarMask, SchemaError> {
-        self.compile(json!({"type": "object"}))
-    }
-
-    /// Answers that follow `schema`. Blocks while it compiles.
+    /// Answers that follow `schema`. With `calls`, the answer may be a block of tool calls instead, which this allows up
+    /// to the end of its opening. Blocks while it compiles.
     ///
     /// # Errors
     /// When the schema holds what cannot be enforced, named by its path; when nothing can satisfy it; when it is too
     /// large.
-    pub fn json_schema(&self, schema: &Value) -> Result<GrammarMask, SchemaError> {
+    pub fn json_schema(&self, schema: &Value, calls: Option<&CallSyntax>) -> Result<GrammarMask, SchemaError> {
         keywords::check(schema)?;
         if *schema == false {
             return Err(SchemaError::Unusable { reason: "the schema is false".into() });
         }
-        self.compile(if *schema == true { json!({}) } else { schema.clone() })
+        let Some(syntax) = calls else {
+            return self.start(TopLevelGrammar::from_json_schema(with_options(schema)));
+        };
+        let mut lark = Lark::new(&self.tokenizer);
+        let opening = lark.literal(syntax.opening.trim_end());
+        // Whether the last token of the opening takes the line end with it is the model's choice.
+        lark.rule("start", &format!("answer | /\\n*/ {opening} /\\n*/"));
+        lark.rule("answer", &Lark::json(schema));
+        self.start(TopLevelGrammar::from_lark(lark.finish()))
     }
 
-    fn compile(&self, mut schema: Value) -> Result<GrammarMask, SchemaError> {
-        let options = JsonCompileOptions {
-            whitespace_pattern: Some(WHITE_SPACE.into()),
-            json_allow_general_unicode_escapes: true,
-            ..JsonCompileOptions::default()
-        };
-        // The engine reads its options from the schema's root: ours replace what a client may have put there.
-        options.apply_to(&mut schema);
-        let parser = self.factory.create_parser(TopLevelGrammar::from_json_schema(schema));
+    /// What may follow the opening of a block of calls.
+    ///
+    /// # Errors
+    /// As [`Grammars::json_schema`], for the arguments of the strict tools.
+    pub fn calls(&self, callable: Callable<'_>, syntax: &CallSyntax) -> Result<GrammarMask, SchemaError> {
+        self.start(TopLevelGrammar::from_lark(calls::lark(callable, syntax, &self.tokenizer)?))
+    }
+
+    fn start(&self, grammar: TopLevelGrammar) -> Result<GrammarMask, SchemaError> {
+        let parser = self.factory.create_parser(grammar);
         let matcher = Matcher::new(Ok(parser.map_err(|error| unusable(error.to_string()))?));
         GrammarMask::start(matcher, self.pool.clone()).map_err(|error| match error {
             MaskError::TooComplex { reason } => unusable(reason),

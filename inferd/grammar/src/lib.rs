@@ -8,12 +8,15 @@
 //! The automata are llguidance's. This crate gives it our vocabulary, bounds what a schema may cost, and refuses by
 //! name what it cannot hold an answer to.
 
+mod calls;
 mod error;
 mod grammars;
 mod keywords;
+mod lark;
 mod mask;
 mod vocabulary;
 
+pub use calls::{Callable, CallableTool};
 pub use error::{MaskError, SchemaError};
 pub use grammars::Grammars;
 pub use mask::GrammarMask;

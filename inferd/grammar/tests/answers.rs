@@ -24,7 +24,7 @@ fn schema(name: &str) -> Value {
 /// How many tokens of `text` follow the schema, and whether it is complete after them.
 fn accepted(schema: &Value, text: &str) -> (bool, bool) {
     let (vocabulary, grammars) = shared();
-    let mut mask = grammars.json_schema(schema).expect("a supported schema");
+    let mut mask = grammars.json_schema(schema, None).expect("a supported schema");
     for token in vocabulary.encode(text) {
         if !ids(mask.allowed().expect("a mask")).contains(&token) {
             println!("{text}: refused at {:?}", String::from_utf8_lossy(vocabulary.bytes(token)));
@@ -40,7 +40,7 @@ fn answers_drawn_at_random_from_the_masks_follow_their_schema() {
     let (vocabulary, grammars) = shared();
     for (name, schema) in schemas() {
         for seed in 0..3 {
-            let mut walk = Walk::new(grammars.json_schema(&schema).expect("supported"), seed);
+            let mut walk = Walk::new(grammars.json_schema(&schema, None).expect("supported"), seed);
             let ended = (0..150).any(|_| walk.step(vocabulary).is_none());
             let bytes: Vec<u8> = walk.tokens.iter().flat_map(|&token| vocabulary.bytes(token)).copied().collect();
             if ended {
@@ -84,7 +84,7 @@ fn what_follows_the_schema_is_allowed_and_what_does_not_is_not() {
 #[test]
 fn only_a_complete_answer_may_end_and_then_nothing_else_may_follow() {
     let (vocabulary, grammars) = shared();
-    let mut mask = grammars.json_object().expect("a mask");
+    let mut mask = grammars.json_schema(&json!({"type": "object"}), None).expect("a mask");
     assert!(!ids(mask.allowed().unwrap()).contains(&vocabulary.end));
     for token in vocabulary.encode("{}") {
         mask.push(token);
@@ -95,7 +95,7 @@ fn only_a_complete_answer_may_end_and_then_nothing_else_may_follow() {
 #[test]
 fn rows_without_a_token_and_control_tokens_are_never_allowed() {
     let (vocabulary, grammars) = shared();
-    let mut mask = grammars.json_object().expect("a mask");
+    let mut mask = grammars.json_schema(&json!({"type": "object"}), None).expect("a mask");
     for token in vocabulary.encode(r#"{"text": "a string that can hold anything"#) {
         mask.push(token);
     }
@@ -110,7 +110,7 @@ fn rows_without_a_token_and_control_tokens_are_never_allowed() {
 fn the_same_tokens_give_the_same_masks_whatever_went_before() {
     let (vocabulary, grammars) = shared();
     let schema = schema("steps");
-    let mut first = Walk::new(grammars.json_schema(&schema).expect("supported"), 11);
+    let mut first = Walk::new(grammars.json_schema(&schema, None).expect("supported"), 11);
     let mut masks = Vec::new();
     for _ in 0..60 {
         masks.push(first.mask.allowed().expect("a mask").to_vec());
@@ -120,7 +120,7 @@ fn the_same_tokens_give_the_same_masks_whatever_went_before() {
     }
     let fresh = vocabulary.grammars();
     for grammars in [grammars, &fresh] {
-        let mut again = grammars.json_schema(&schema).expect("supported");
+        let mut again = grammars.json_schema(&schema, None).expect("supported");
         for (position, mask) in masks.iter().enumerate() {
             assert!(again.allowed().expect("a mask") == mask, "position {position}");
             if let Some(&token) = first.tokens.get(position) {
@@ -133,7 +133,7 @@ fn the_same_tokens_give_the_same_masks_whatever_went_before() {
 #[test]
 fn a_token_that_breaks_the_schema_ends_the_masks_with_an_error() {
     let (vocabulary, grammars) = shared();
-    let mut mask = grammars.json_object().expect("a mask");
+    let mut mask = grammars.json_schema(&json!({"type": "object"}), None).expect("a mask");
     let [word] = vocabulary.encode("Sure")[..] else { panic!("one token") };
     mask.push(word);
     assert_eq!(mask.allowed(), Err(MaskError::TokenNotAllowed { token: word.0 }));
@@ -144,7 +144,7 @@ fn a_token_that_breaks_the_schema_ends_the_masks_with_an_error() {
 #[test]
 fn white_space_alone_cannot_go_on_for_ever() {
     let (vocabulary, grammars) = shared();
-    let mut mask = grammars.json_object().expect("a mask");
+    let mut mask = grammars.json_schema(&json!({"type": "object"}), None).expect("a mask");
     mask.push(vocabulary.encode("{")[0]);
     let [space] = vocabulary.encode(" ")[..] else { panic!("one token") };
     let mut count = 0;

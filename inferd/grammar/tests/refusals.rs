@@ -12,7 +12,7 @@ fn grammars() -> &'static Grammars {
 }
 
 fn refused(schema: &Value) -> SchemaError {
-    grammars().json_schema(schema).err().unwrap_or_else(|| panic!("accepted: {:.200}", schema.to_string()))
+    grammars().json_schema(schema, None).err().unwrap_or_else(|| panic!("accepted: {:.200}", schema.to_string()))
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn unknown_formats_are_refused_where_they_restrict_strings() {
         json!({"type": "object", "properties": {"format": {"type": "string"}, "not": {"type": "null"}}}),
         json!({"type": "object", "title": "T", "description": "d", "x-order": 3, "default": {}, "examples": []}),
     ] {
-        assert_eq!(grammars().json_schema(&schema).err(), None, "{schema}");
+        assert_eq!(grammars().json_schema(&schema, None).err(), None, "{schema}");
     }
 }
 
@@ -62,7 +62,7 @@ fn schemas_that_nothing_satisfies_or_that_are_none_are_refused() {
     let overlapping = json!({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 5}]});
     assert_eq!(refused(&overlapping), SchemaError::OverlappingOneOf);
     let disjoint = json!({"oneOf": [{"type": "integer"}, {"type": "string"}]});
-    assert!(grammars().json_schema(&disjoint).is_ok());
+    assert!(grammars().json_schema(&disjoint, None).is_ok());
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_schema_cannot_cost_without_limit() {
 
     // This one compiles at once; following it is what would cost.
     let repeated = json!({"type": "string", "pattern": "^(a?){2000}(a{1,900}){1,900}b$"});
-    let mut mask = grammars().json_schema(&repeated).expect("it compiles");
+    let mut mask = grammars().json_schema(&repeated, None).expect("it compiles");
     let vocabulary = support::full_size();
     let text = vocabulary.encode(&format!("\"{}b\"", "a".repeat(3_000)));
     let fault = text.into_iter().find_map(|token| {

@@ -1,6 +1,7 @@
 //! The contract between families, engine and API: model, step, prompt, tokenizer.
 
 mod answer;
+mod call_syntax;
 mod chat;
 mod codec;
 mod constraint;
@@ -18,6 +19,7 @@ mod tools;
 pub use answer::{
     AnswerEnd, AnswerEvent, AnswerPosition, AnswerReader, AnswerSummary, CallEvent, Channel, Ending, NextToken,
 };
+pub use call_syntax::CallSyntax;
 pub use chat::{
     AssistantMessage, Conversation, Effort, Instructions, Message, PastReasoning, Task, ThinkingMode, ToolArguments,
     ToolCall, ToolResult, ToolSchema, UserMessage,
