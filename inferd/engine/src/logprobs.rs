@@ -16,20 +16,23 @@ pub(crate) fn of_position(logits: &[f32], drawn: TokenId, count: usize) -> Posit
     PositionLogprobs { drawn: logprob(drawn.0), top }
 }
 
-/// The ids of the `count` largest logits, largest first, ties by id.
+/// The ids of the `count` largest logits, largest first, ties by id. One pass that keeps what is best so far: for the
+/// few alternatives that anybody asks for, most logits cost one comparison.
 fn likeliest(logits: &[f32], count: usize) -> Vec<u32> {
-    let order = |a: &u32, b: &u32| -> Ordering { logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)) };
-    let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
-    let count = count.min(ids.len());
+    let mut best: Vec<u32> = Vec::with_capacity(count.min(logits.len()) + 1);
     if count == 0 {
-        return Vec::new();
+        return best;
     }
-    if count < ids.len() {
-        ids.select_nth_unstable_by(count - 1, order);
-        ids.truncate(count);
+    for (id, logit) in (0u32..).zip(logits) {
+        let beats = |other: &u32| logit.total_cmp(&logits[*other as usize]) == Ordering::Greater;
+        if best.len() == count && !best.last().is_some_and(beats) {
+            continue;
+        }
+        let place = best.partition_point(|other| !beats(other));
+        best.insert(place, id);
+        best.truncate(count);
     }
-    ids.sort_unstable_by(order);
-    ids
+    best
 }
 
 #[cfg(test)]
@@ -49,5 +52,7 @@ mod tests {
     fn the_count_is_honoured_down_to_none() {
         assert_eq!(of_position(&[0.0, 5.0, 1.0], TokenId(0), 1).top.len(), 1);
         assert!(of_position(&[0.0, 5.0, 1.0], TokenId(0), 0).top.is_empty());
+        let top = of_position(&[2.0, 1.0, 2.0, 3.0, 2.0], TokenId(0), 3).top;
+        assert_eq!(top.iter().map(|entry| entry.token.0).collect::<Vec<_>>(), [3, 0, 2], "ties by id");
     }
 }
