@@ -44,6 +44,7 @@ pub(crate) fn submit(
         max_tokens: generation.max_tokens,
         constraint: None,
         top_logprobs: None,
+        prompt_logprobs: false,
     };
     serving.engine.submit(request).map_err(|refusal| refused(refusal, prompt_field))
 }

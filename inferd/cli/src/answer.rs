@@ -37,6 +37,7 @@ pub(crate) fn answer(
         max_tokens: Tokens(args.answer.tokens.unwrap_or(u32::MAX)),
         constraint: None,
         top_logprobs: dump.is_some().then_some(args.logprobs_top_k),
+        prompt_logprobs: false,
     })?;
     let mut screen = Screen::new();
     let finished = follow(&collect(events)?, &mut screen, dump.as_mut(), &tokenizer, interrupt)?;

@@ -29,15 +29,16 @@ enum Holder {
 }
 
 /// Seats a prompt. `banks` is the most there may be; at least one is free or warm. Whatever goes wrong with a
-/// candidate, an empty bank is always right.
+/// candidate, an empty bank is always right; with `reuse` off it is the only one looked for.
 pub(crate) fn seat(
     model: &mut dyn Model,
     running: &[Running],
     warm: &mut WarmBanks,
     banks: usize,
     prompt: &PromptRecord,
+    reuse: bool,
 ) -> Seat {
-    let best = best_candidate(model, running, warm, prompt);
+    let best = if reuse { best_candidate(model, running, warm, prompt) } else { None };
     let full = running.len() + warm.len() >= banks;
     let in_place = match best {
         // Its end is the prompt's beginning: nothing is lost by going on in place.

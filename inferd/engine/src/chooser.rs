@@ -41,6 +41,13 @@ impl Chooser {
         sampler.sample(logits, greedy, allowed).map_err(|fault| RequestFault::Step(fault.to_string()))
     }
 
+    /// The answer begins once more.
+    pub(crate) fn restart(&mut self) {
+        if let Some(constrained) = &mut self.constraint {
+            constrained.constraint.restart();
+        }
+    }
+
     /// Reports a token that was taken at `position`.
     pub(crate) fn commit(&mut self, token: TokenId, position: AnswerPosition) -> Result<(), RequestFault> {
         match at(&mut self.constraint, position) {

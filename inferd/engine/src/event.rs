@@ -174,6 +174,9 @@ pub enum Event {
         /// In the prompt.
         total: Tokens,
     },
+    /// What was likely where the prompt has its next tokens, from its second token on, in order; only for requests that
+    /// ask. One event for every step that computes some of them.
+    PromptLogprobs(Vec<PositionLogprobs>),
     /// What was likely at a position; only for requests that ask. Comes before the text of its token.
     Logprobs(PositionLogprobs),
     /// Text.

@@ -31,8 +31,8 @@ pub use event::{
     Timings, Usage,
 };
 pub use limits::{
-    BANKS_DEFAULT, EVENTS_UNREAD_MAX, EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE, QUEUED_MAX,
-    TOP_LOGPROBS_MAX,
+    BANKS_DEFAULT, EVENTS_UNREAD_MAX, EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE, PROMPT_LOGPROBS_ROWS,
+    QUEUED_MAX, TOP_LOGPROBS_MAX,
 };
 pub use outbox::EventStream;
 pub use request::{GenerateRequest, Refused};

@@ -18,6 +18,10 @@ pub const PREFILL_ROWS_LIVE: usize = 128;
 /// Rows of one request that count as decoding: a drawn token, or tokens that follow without being drawn.
 pub(crate) const DECODE_ROWS_MAX: usize = 64;
 
+/// Prompt rows in one step of a request that wants to know what was likely at each: a row of logits has the size of
+/// the vocabulary.
+pub const PROMPT_LOGPROBS_ROWS: usize = 64;
+
 /// Most alternatives a request may ask for per position.
 pub const TOP_LOGPROBS_MAX: usize = 1024;
 

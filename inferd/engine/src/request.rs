@@ -20,6 +20,9 @@ pub struct GenerateRequest {
     pub constraint: Option<Box<dyn TokenConstraint>>,
     /// Log-probabilities of so many likeliest tokens at every position, when asked for.
     pub top_logprobs: Option<usize>,
+    /// The same for the prompt's own tokens. Nothing of the prompt is taken from a bank then: what was computed before
+    /// left no logits.
+    pub prompt_logprobs: bool,
 }
 
 /// Why a request was not taken. Decided at once, before any computing.

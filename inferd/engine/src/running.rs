@@ -1,10 +1,11 @@
 //! One request that has a bank: what it computes next and what its logits lead to.
 
 mod draw;
+mod prompt;
 
 use crate::chooser::Chooser;
 use crate::clock::Clock;
-use crate::limits::DECODE_ROWS_MAX;
+use crate::limits::{DECODE_ROWS_MAX, PROMPT_LOGPROBS_ROWS};
 use crate::outbox::{Outbox, Undelivered};
 use crate::output::Output;
 use crate::sampler::Sampler;
@@ -60,6 +61,7 @@ pub(crate) struct Running {
     tokens_left: u32,
     context: usize,
     top_logprobs: Option<usize>,
+    prompt_logprobs: bool,
     chooser: Chooser,
     output: Output,
     outbox: Outbox,
@@ -86,6 +88,7 @@ impl Running {
             tokens_left: request.max_tokens.0.min(context.0.saturating_sub(prompt_tokens as u32)),
             context: context.index(),
             top_logprobs: request.top_logprobs,
+            prompt_logprobs: request.prompt_logprobs,
             chooser: Chooser::new(Sampler::new(request.sampling), request.constraint),
             output: Output::new(request.reader, request.stop),
             outbox,
@@ -114,7 +117,8 @@ impl Running {
     /// Rows that may be computed in one step: up to the boundary, then the rest.
     pub(crate) fn rows_left(&self) -> usize {
         let end = if self.computed < self.boundary { self.boundary } else { self.record.tokens().len() };
-        end - self.computed
+        let left = end - self.computed;
+        if self.wants_prompt_logprobs() { left.min(PROMPT_LOGPROBS_ROWS) } else { left }
     }
 
     /// The next `rows` tokens.
@@ -123,7 +127,11 @@ impl Running {
         let end = self.computed + rows;
         // A request without a token budget only fills its bank.
         let wanted = end == tokens.len() && self.tokens_left > 0;
-        let logits = if wanted { LogitsWanted::Last } else { LogitsWanted::None };
+        let logits = match wanted {
+            _ if self.wants_prompt_logprobs() => LogitsWanted::All,
+            true => LogitsWanted::Last,
+            false => LogitsWanted::None,
+        };
         let start = TokenPos(self.computed as u32);
         Segment { bank: self.bank, start, tokens: &tokens[self.computed..end], logits }
     }

@@ -80,7 +80,8 @@ impl Scheduler {
             let Some(Waiting { request, outbox, submitted, slot }) = self.waiting.pop_front() else { return };
             drop(slot);
             let model = self.model.as_mut();
-            let seat = admit::seat(model, &self.running, &mut self.warm, self.options.banks, &request.prompt);
+            let (prompt, reuse) = (&request.prompt, !request.prompt_logprobs);
+            let seat = admit::seat(model, &self.running, &mut self.warm, self.options.banks, prompt, reuse);
             let context = self.model.info().context;
             let running = Running::start(request, seat, context, outbox, submitted);
             let announced = running.announce();
@@ -114,14 +115,14 @@ impl Scheduler {
         match self.step(shares) {
             Ok(logits) => {
                 for (segment, share) in shares.iter().enumerate() {
-                    self.advance(*share, logits.last_of_segment(segment), &mut ended);
+                    self.advance(*share, logits.of_segment(segment), &mut ended);
                 }
             }
             Err(error) if shares.len() == 1 => ended.push((shares[0].index, step_fault(&error))),
             Err(_) => {
                 for share in shares {
                     match self.step(&[*share]) {
-                        Ok(logits) => self.advance(*share, logits.last_of_segment(0), &mut ended),
+                        Ok(logits) => self.advance(*share, logits.of_segment(0), &mut ended),
                         Err(error) => ended.push((share.index, step_fault(&error))),
                     }
                 }
@@ -136,14 +137,23 @@ impl Scheduler {
         self.model.step(&StepBatch { segments: &segments })
     }
 
-    fn advance(&mut self, share: Share, logits: Option<&[f32]>, ended: &mut Vec<(usize, End)>) {
+    fn advance<'a>(
+        &mut self,
+        share: Share,
+        mut logits: impl DoubleEndedIterator<Item = &'a [f32]>,
+        ended: &mut Vec<(usize, End)>,
+    ) {
         let running = &mut self.running[share.index];
+        let last = match running.take_prompt_logprobs(&mut logits) {
+            Ok(last) => last.or_else(|| logits.next_back()),
+            Err(end) => return ended.push((share.index, end)),
+        };
         running.advance(share.rows);
         if running.at_boundary() {
             // Without its checkpoint a bank is only reused less.
             let _ = self.model.checkpoint(running.bank);
         }
-        if let Err(end) = running.continue_with(logits, self.codec.stop_tokens(), &self.tokenizer) {
+        if let Err(end) = running.continue_with(last, self.codec.stop_tokens(), &self.tokenizer) {
             ended.push((share.index, end));
         }
     }

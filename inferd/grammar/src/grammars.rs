@@ -6,7 +6,7 @@ use crate::lark::Lark;
 use crate::mask::{GrammarMask, MaskPool};
 use crate::vocabulary::Vocabulary;
 use crate::{MaskError, SchemaError};
-use ds4_model::{CallSyntax, Tokenizer};
+use ds4_model::{CallSyntax, ConstraintScope, Tokenizer};
 use ds4_units::TokenId;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
@@ -86,14 +86,14 @@ impl Grammars {
             return Err(SchemaError::Unusable { reason: "the schema is false".into() });
         }
         let Some(syntax) = calls else {
-            return self.start(TopLevelGrammar::from_json_schema(with_options(schema)));
+            return self.start(TopLevelGrammar::from_json_schema(with_options(schema)), ConstraintScope::Content);
         };
         let mut lark = Lark::new(&self.tokenizer);
         let opening = lark.literal(syntax.opening.trim_end());
         // Whether the last token of the opening takes the line end with it is the model's choice.
         lark.rule("start", &format!("answer | /\\n*/ {opening} /\\n*/"));
         lark.rule("answer", &Lark::json(schema));
-        self.start(TopLevelGrammar::from_lark(lark.finish()))
+        self.start(TopLevelGrammar::from_lark(lark.finish()), ConstraintScope::Content)
     }
 
     /// What may follow the opening of a block of calls.
@@ -101,13 +101,14 @@ impl Grammars {
     /// # Errors
     /// As [`Grammars::json_schema`], for the arguments of the strict tools.
     pub fn calls(&self, callable: Callable<'_>, syntax: &CallSyntax) -> Result<GrammarMask, SchemaError> {
-        self.start(TopLevelGrammar::from_lark(calls::lark(callable, syntax, &self.tokenizer)?))
+        let grammar = calls::lark(callable, syntax, &self.tokenizer)?;
+        self.start(TopLevelGrammar::from_lark(grammar), ConstraintScope::Calls)
     }
 
-    fn start(&self, grammar: TopLevelGrammar) -> Result<GrammarMask, SchemaError> {
+    fn start(&self, grammar: TopLevelGrammar, scope: ConstraintScope) -> Result<GrammarMask, SchemaError> {
         let parser = self.factory.create_parser(grammar);
         let matcher = Matcher::new(Ok(parser.map_err(|error| unusable(error.to_string()))?));
-        GrammarMask::start(matcher, self.pool.clone()).map_err(|error| match error {
+        GrammarMask::start(matcher, scope, self.pool.clone()).map_err(|error| match error {
             MaskError::TooComplex { reason } => unusable(reason),
             MaskError::TokenNotAllowed { .. } => unusable(error.to_string()),
         })

@@ -2,6 +2,7 @@
 
 use crate::MaskError;
 use crate::grammars::first_line;
+use ds4_model::{ConstraintFault, ConstraintScope, TokenConstraint, TokenSet};
 use ds4_units::TokenId;
 use llguidance::Matcher;
 use llguidance::toktrie::SimpleVob;
@@ -21,11 +22,14 @@ impl MaskPool {
 
 /// Which tokens may come next in one answer.
 pub struct GrammarMask {
+    scope: ConstraintScope,
     pool: Arc<MaskPool>,
+    beginning: Box<Position>,
     state: State,
 }
 
 /// The automaton and what it allows now.
+#[derive(Clone)]
 struct Position {
     matcher: Matcher,
     allowed: SimpleVob,
@@ -38,8 +42,13 @@ enum State {
 }
 
 impl GrammarMask {
-    pub(crate) fn start(matcher: Matcher, pool: Arc<MaskPool>) -> Result<GrammarMask, MaskError> {
-        Ok(GrammarMask { pool, state: State::Known(Box::new(position(matcher)?)) })
+    pub(crate) fn start(
+        matcher: Matcher,
+        scope: ConstraintScope,
+        pool: Arc<MaskPool>,
+    ) -> Result<GrammarMask, MaskError> {
+        let beginning = Box::new(position(matcher)?);
+        Ok(GrammarMask { scope, pool, state: State::Known(beginning.clone()), beginning })
     }
 
     /// The tokens that may come next, one bit each, token 0 in the lowest bit of the first word. A complete answer
@@ -78,6 +87,32 @@ impl GrammarMask {
                 Err(error) => State::Failed(error),
             };
         }
+    }
+}
+
+impl TokenConstraint for GrammarMask {
+    fn scope(&self) -> ConstraintScope {
+        self.scope
+    }
+
+    fn allow(&mut self, allowed: &mut TokenSet) -> Result<(), ConstraintFault> {
+        allowed.intersect_words(self.allowed()?);
+        Ok(())
+    }
+
+    fn commit(&mut self, token: TokenId) -> Result<(), ConstraintFault> {
+        self.push(token);
+        Ok(())
+    }
+
+    fn restart(&mut self) {
+        self.state = State::Known(self.beginning.clone());
+    }
+}
+
+impl From<MaskError> for ConstraintFault {
+    fn from(error: MaskError) -> ConstraintFault {
+        ConstraintFault(error.to_string())
     }
 }
 

@@ -3,6 +3,7 @@
 mod support;
 
 use ds4_grammar::{Grammars, MaskError};
+use ds4_model::TokenConstraint;
 use ds4_units::TokenId;
 use serde_json::{Value, json};
 use std::sync::OnceLock;
@@ -161,4 +162,17 @@ fn a_client_cannot_change_the_options_of_the_engine() {
     let schema = json!({"type": "object", "x-guidance": {"whitespace_pattern": "x*", "lenient": true}});
     assert_eq!(accepted(&schema, "{\"a\": 1}"), (true, true));
     assert!(!accepted(&schema, "xxx{").0);
+}
+
+#[test]
+fn an_answer_that_begins_once_more_is_held_to_its_beginning() {
+    let (vocabulary, grammars) = shared();
+    let mut mask = grammars.json_schema(&schema("person"), None).expect("supported");
+    let beginning = mask.allowed().expect("a mask").to_vec();
+    for token in vocabulary.encode("{\"name\": \"A") {
+        mask.push(token);
+    }
+    assert!(mask.allowed().expect("a mask") != beginning);
+    mask.restart();
+    assert!(mask.allowed().expect("a mask") == beginning);
 }

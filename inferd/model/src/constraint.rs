@@ -20,6 +20,9 @@ pub trait TokenConstraint: Send {
     /// # Errors
     /// As [`TokenConstraint::allow`].
     fn commit(&mut self, token: TokenId) -> Result<(), ConstraintFault>;
+
+    /// The answer begins once more: everything reported so far is forgotten.
+    fn restart(&mut self);
 }
 
 /// The part of an answer that a constraint applies to.

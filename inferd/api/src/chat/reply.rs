@@ -52,7 +52,7 @@ pub(super) async fn respond(
             Event::Failed(fault) => return Err(log.failed(&fault)),
             // Requests with tools are refused, so there are no calls.
             Event::Call(_) | Event::Retrying => {}
-            Event::Started(_) | Event::Prefill { .. } | Event::Logprobs(_) => {}
+            Event::Started(_) | Event::Prefill { .. } | Event::PromptLogprobs(_) | Event::Logprobs(_) => {}
         }
     }
     Err(log.failed(&RequestFault::EngineStopped))

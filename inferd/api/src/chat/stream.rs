@@ -58,7 +58,7 @@ impl ChatStream {
     fn write(&mut self, event: Event) -> Option<Bytes> {
         match event {
             Event::Started(_) => Some(self.data(self.replier.role_chunk())),
-            Event::Prefill { .. } | Event::Logprobs(_) => None,
+            Event::Prefill { .. } | Event::PromptLogprobs(_) | Event::Logprobs(_) => None,
             // Requests with tools are refused, so there are no calls.
             Event::Call(_) | Event::Retrying => None,
             Event::Delta(delta) => {

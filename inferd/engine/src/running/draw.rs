@@ -94,6 +94,7 @@ impl Running {
 
     fn begin_again(&mut self, tail: &Prompt, tokenizer: &Tokenizer) -> Result<(), End> {
         self.record.append(tail, tokenizer);
+        self.chooser.restart();
         let room = self.context.saturating_sub(self.record.tokens().len());
         self.tokens_left = self.tokens_left.min(room as u32);
         Ok(self.outbox.send(Event::Retrying)?)

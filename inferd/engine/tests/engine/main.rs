@@ -7,5 +7,6 @@ mod company;
 mod ends;
 mod faults;
 mod limits;
+mod prompt_logprobs;
 mod reuse;
 mod schedule;

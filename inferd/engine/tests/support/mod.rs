@@ -42,6 +42,7 @@ impl Bench {
             max_tokens: Tokens(max_tokens),
             constraint: None,
             top_logprobs: None,
+            prompt_logprobs: false,
         }
     }
 

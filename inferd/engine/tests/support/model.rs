@@ -52,6 +52,8 @@ struct State {
     panics: bool,
     /// Rows per segment, step by step.
     steps: Vec<Vec<usize>>,
+    /// Rows of logits of one segment.
+    logits_rows_most: usize,
     banks_open: usize,
     banks_open_most: usize,
 }
@@ -105,6 +107,10 @@ impl Controls {
 
     pub fn rows_computed(&self) -> usize {
         self.steps().iter().flatten().sum()
+    }
+
+    pub fn logits_rows_most(&self) -> usize {
+        self.with(|state| state.logits_rows_most)
     }
 
     pub fn banks_open(&self) -> usize {
@@ -236,13 +242,18 @@ impl Model for FakeModel {
         let (mut rows, mut values) = (Vec::new(), Vec::new());
         for segment in batch.segments {
             let bank = self.banks.get_mut(&segment.bank).unwrap();
+            let wanted = match segment.logits {
+                LogitsWanted::None => 0,
+                LogitsWanted::Last => 1,
+                LogitsWanted::All => segment.tokens.len(),
+            };
+            let first = bank.tokens.len() + segment.tokens.len() - wanted;
             bank.tokens.extend_from_slice(segment.tokens);
-            assert_ne!(segment.logits, LogitsWanted::All, "the engine needs one row at most");
-            let wanted = segment.logits == LogitsWanted::Last;
-            rows.push(usize::from(wanted));
-            if wanted {
-                values.extend((self.rule)(&bank.tokens));
+            rows.push(wanted);
+            for end in first + 1..=first + wanted {
+                values.extend((self.rule)(&bank.tokens[..end]));
             }
+            self.controls.with(|state| state.logits_rows_most = state.logits_rows_most.max(wanted));
         }
         Ok(StepLogits::new(SIZE, &rows, values))
     }
