@@ -78,7 +78,7 @@ fn follow(
     for event in events {
         match event {
             // A question offers no tools, so there are no calls.
-            Event::Started(_) | Event::Call(_) | Event::Retrying => {}
+            Event::Started(_) | Event::PromptLogprobs(_) | Event::Call(_) | Event::Retrying => {}
             Event::Prefill { done, total } => screen.prefill(done.0, total.0),
             Event::Logprobs(position) => {
                 if let Some(dump) = dump.as_deref_mut() {
