@@ -37,7 +37,7 @@ pub(crate) fn lark(callable: Callable<'_>, syntax: &CallSyntax, tokenizer: &Toke
         let name = format!("call_{index}");
         let arguments =
             if tool.strict { strict(&mut lark, syntax, tool, &name)? } else { free(&mut lark, syntax, &name) };
-        let open = [syntax.call[0], tool.name, syntax.call[1]].map(|text| lark.literal(text)).join(" ");
+        let open = named(&lark, syntax.call, tool.name)?;
         let end = lark.literal(syntax.call_end);
         lark.rule(&name, &format!("{open} {arguments} {end}"));
         calls.push(name);
@@ -71,7 +71,7 @@ fn strict(
     let mut sequence = Vec::new();
     for (index, (name, schema)) in properties.iter().enumerate() {
         let rule = format!("{rule}_{index}");
-        let spellings = parameter(lark, syntax, name, &with_definitions(schema, tool.parameters));
+        let spellings = parameter(lark, syntax, name, &with_definitions(schema, tool.parameters))?;
         lark.rule(&rule, &spellings.join(" | "));
         sequence.push(if required.contains(&name.as_str()) { rule } else { format!("{rule}?") });
     }
@@ -79,24 +79,34 @@ fn strict(
 }
 
 /// The ways to write one parameter.
-fn parameter(lark: &mut Lark<'_>, syntax: &CallSyntax, name: &str, schema: &Value) -> Vec<String> {
+fn parameter(lark: &mut Lark<'_>, syntax: &CallSyntax, name: &str, schema: &Value) -> Result<Vec<String>, SchemaError> {
     let mut spellings = Vec::new();
-    let open =
-        |lark: &Lark<'_>, around: [&str; 2]| [around[0], name, around[1]].map(|text| lark.literal(text)).join(" ");
     match texts(schema) {
-        Texts::Any => spellings.push(format!("{} {}", open(lark, syntax.text), lark.text_up_to(syntax.parameter_end))),
+        Texts::Any => {
+            spellings.push(format!("{} {}", named(lark, syntax.text, name)?, lark.text_up_to(syntax.parameter_end)))
+        }
         Texts::These(values) => {
             let end = lark.literal(syntax.parameter_end);
-            let open = open(lark, syntax.text);
-            spellings.extend(values.iter().map(|value| format!("{open} {} {end}", lark.literal(value))));
+            let open = named(lark, syntax.text, name)?;
+            spellings.extend(values.iter().map(|value| format!("{open} {} {end}", Lark::text(value))));
         }
         Texts::AsJson => {}
     }
     let end = lark.literal(syntax.parameter_end);
     if let Some(schema) = without_text(schema) {
-        spellings.push(format!("{} {} {end}", open(lark, syntax.json), Lark::json(&schema)));
+        spellings.push(format!("{} {} {end}", named(lark, syntax.json, name)?, Lark::json(&schema)));
     }
-    spellings
+    Ok(spellings)
+}
+
+/// What stands before and after a name, with the name. In markup such a name would be escaped, and no client has one.
+fn named(lark: &Lark<'_>, [before, after]: [&str; 2], name: &str) -> Result<String, SchemaError> {
+    if name.contains(['"', '<', '>', '&']) || name.chars().any(char::is_control) {
+        return Err(SchemaError::Unusable {
+            reason: format!("the name {name:?} holds a character that markup escapes"),
+        });
+    }
+    Ok([lark.literal(before), Lark::text(name), lark.literal(after)].join(" "))
 }
 
 /// Any parameters, any values.

@@ -47,6 +47,11 @@ impl Lark<'_> {
         symbols.join(" ")
     }
 
+    /// A text that is only text.
+    pub(crate) fn text(text: &str) -> String {
+        Value::from(text).to_string()
+    }
+
     /// A JSON value that follows a schema.
     pub(crate) fn json(schema: &Value) -> String {
         format!("%json {}", with_options(schema))
@@ -56,7 +61,7 @@ impl Lark<'_> {
 fn symbol(piece: &Piece) -> String {
     match piece {
         Piece::Control(token) => format!("<[{}]>", token.0),
-        Piece::Text(text) => Value::from(text.as_str()).to_string(),
+        Piece::Text(text) => Lark::text(text.as_str()),
     }
 }
 

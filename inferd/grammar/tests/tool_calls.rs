@@ -165,3 +165,13 @@ fn an_answer_that_may_be_json_or_a_block_of_calls_is_one_of_both() {
         assert!(!allowed(text), "{text}");
     }
 }
+
+#[test]
+fn names_that_markup_would_escape_are_refused() {
+    let (schema, odd) = (edit(), json!({"type": "object", "properties": {"a\"b": {"type": "string"}}}));
+    for (name, parameters) in [("a<b", &schema), ("fine", &odd)] {
+        let tools = [CallableTool { name, parameters, strict: true }];
+        let error = shared().1.calls(Callable { tools: &tools, parallel: true }, &SYNTAX).err().expect("refused");
+        assert!(error.to_string().contains("that markup escapes"), "{error}");
+    }
+}

@@ -1,6 +1,6 @@
 //! A model family's prompt protocol: conversations in, prompts out; generated tokens in, events out.
 
-use crate::{AnswerMemory, AnswerReader, Channel, Conversation, Prompt, ThinkingMode};
+use crate::{AnswerMemory, AnswerReader, CallSyntax, Channel, Conversation, Prompt, ThinkingMode};
 use ds4_units::TokenId;
 use std::sync::Arc;
 
@@ -19,6 +19,11 @@ pub trait PromptCodec: Send + Sync {
 
     /// Tokens that end an answer. They are not part of it.
     fn stop_tokens(&self) -> &[TokenId];
+
+    /// How a block of tool calls is spelled, where a grammar can hold one to its schemas.
+    fn call_syntax(&self) -> Option<&CallSyntax> {
+        None
+    }
 
     /// The channel an answer to `prompt` begins in.
     fn first_channel(&self, prompt: &Prompt) -> Channel;

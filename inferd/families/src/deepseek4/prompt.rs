@@ -11,8 +11,8 @@ mod turns;
 mod wording;
 
 use ds4_model::{
-    AnswerMemory, AnswerReader, Channel, Conversation, FamilyError, Message, Piece, Prompt, PromptCodec, PromptError,
-    ThinkingMode, Tokenizer, TokenizerError,
+    AnswerMemory, AnswerReader, CallSyntax, Channel, Conversation, FamilyError, Message, Piece, Prompt, PromptCodec,
+    PromptError, ThinkingMode, Tokenizer, TokenizerError,
 };
 use ds4_units::TokenId;
 use markers::Markers;
@@ -91,6 +91,10 @@ impl PromptCodec for DeepSeek4Codec {
 
     fn stop_tokens(&self) -> &[TokenId] {
         &self.stop_tokens
+    }
+
+    fn call_syntax(&self) -> Option<&CallSyntax> {
+        Some(&wording::CALL_SYNTAX)
     }
 
     fn first_channel(&self, prompt: &Prompt) -> Channel {

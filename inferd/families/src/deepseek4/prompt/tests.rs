@@ -325,3 +325,23 @@ fn the_demo_models_own_vocabulary_tokenises_its_recorded_prompts() {
         );
     }
 }
+
+#[test]
+fn the_syntax_that_grammars_are_given_spells_calls_as_they_are_printed() {
+    let call =
+        ToolCall { id: "c".into(), name: "f".into(), arguments: ToolArguments::parse(r#"{"a": "x", "b": [1]}"#) };
+    let answer = AssistantMessage { tool_calls: vec![call.clone(), call], ..Default::default() };
+    let conversation = Conversation { messages: vec![user("q"), Message::Assistant(answer)], ..Default::default() };
+    let codec = codec(PromptProfile::Release);
+    let syntax = codec.call_syntax().expect("calls have a syntax");
+    let one = [
+        syntax.call.join("f"),
+        syntax.text.join("a") + "x" + syntax.parameter_end,
+        syntax.json.join("b") + "[1]" + syntax.parameter_end,
+        syntax.call_end.to_owned(),
+    ]
+    .concat();
+    let block = [syntax.opening, &one, &one, syntax.closing].concat();
+    let printed = spelled(&render(PromptProfile::Release, &conversation));
+    assert!(printed.contains(&block), "{printed}\n does not contain\n{block}");
+}

@@ -3,7 +3,7 @@
 //! Spelled-out control tokens in [`TOOLS_HEAD`] are control tokens of the prompt.
 
 use super::PromptProfile;
-use ds4_model::Effort;
+use ds4_model::{CallSyntax, Effort};
 
 /// Between messages of one turn, and between a system text and what is attached to it.
 pub(super) const GAP: &str = "\n\n";
@@ -71,3 +71,14 @@ pub(super) fn effort(profile: PromptProfile, effort: Option<Effort>) -> &'static
         _ => "",
     }
 }
+
+/// A block of calls in parts, for grammars: what `calls.rs` prints.
+pub(super) const CALL_SYNTAX: CallSyntax = CallSyntax {
+    opening: "<｜DSML｜tool_calls>\n",
+    call: ["<｜DSML｜invoke name=\"", "\">\n"],
+    text: ["<｜DSML｜parameter name=\"", "\" string=\"true\">"],
+    json: ["<｜DSML｜parameter name=\"", "\" string=\"false\">"],
+    parameter_end: "</｜DSML｜parameter>\n",
+    call_end: "</｜DSML｜invoke>\n",
+    closing: "</｜DSML｜tool_calls>",
+};
