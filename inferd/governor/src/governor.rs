@@ -1,0 +1,126 @@
+//! The account behind one lock, so that two requests never spend the same bytes.
+
+use crate::{Census, Claim, Consumer, Floors, Lease, Leases, Observation, Quote, Verdict, evaluate};
+use ds4_units::Bytes;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Decides on memory and remembers what it promised. Cloning gives another door to the same account.
+#[derive(Clone, Debug)]
+pub struct Governor {
+    account: Arc<Mutex<Account>>,
+    census: Census,
+}
+
+#[derive(Debug)]
+struct Account {
+    leases: Leases,
+    floors: Floors,
+    epoch: u64,
+    decisions: Decisions,
+}
+
+/// How often each verdict was given to each consumer, and how much was missing last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decisions {
+    counts: [[u64; Verdict::ALL.len()]; Consumer::ALL.len()],
+    deficits: [Bytes; Consumer::ALL.len()],
+}
+
+impl Decisions {
+    /// How often `consumer` got `verdict`.
+    pub fn count(&self, consumer: Consumer, verdict: Verdict) -> u64 {
+        self.counts[consumer as usize][verdict as usize]
+    }
+
+    /// What was missing at the consumer's last decision.
+    pub fn deficit(&self, consumer: Consumer) -> Bytes {
+        self.deficits[consumer as usize]
+    }
+}
+
+impl Governor {
+    /// An account without promises.
+    pub fn new(floors: Floors, census: Census) -> Governor {
+        let account = Account { leases: Leases::default(), floors, epoch: 0, decisions: Decisions::default() };
+        Governor { account: Arc::new(Mutex::new(account)), census }
+    }
+
+    /// Decides on a claim and, when it is admitted, makes the promise in the same breath.
+    pub fn admit(&self, observation: &Observation, claim: &Claim) -> Quote {
+        let mut account = self.lock();
+        let quote = evaluate(&account.leases, &account.floors, observation, claim);
+        let consumer = claim.consumer;
+        account.decisions.counts[consumer as usize][quote.verdict as usize] += 1;
+        account.decisions.deficits[consumer as usize] = quote.deficit;
+        if quote.verdict == Verdict::Admit {
+            let lease = account.leases.get(consumer);
+            let intent = claim.proposed.max(lease.resident);
+            account.leases.set(consumer, Lease { intent, ..lease });
+            account.epoch += 1;
+        }
+        quote
+    }
+
+    /// Decides without promising.
+    pub fn quote(&self, observation: &Observation, claim: &Claim) -> Quote {
+        let account = self.lock();
+        evaluate(&account.leases, &account.floors, observation, claim)
+    }
+
+    /// Says what a consumer holds now and may still come to hold: taken pages, refunds, things given back. What is held
+    /// beyond the promise raises the promise: the account follows the facts.
+    pub fn publish(&self, consumer: Consumer, intent: Bytes, resident: Bytes) {
+        let mut account = self.lock();
+        let lease = account.leases.get(consumer);
+        let next = Lease { intent: intent.max(resident), resident, ..lease };
+        if next != lease {
+            account.leases.set(consumer, next);
+            account.epoch += 1;
+        }
+    }
+
+    /// Keeps memory free for a consumer, beyond what it was promised.
+    pub fn reserve(&self, consumer: Consumer, reservation: Bytes) {
+        let mut account = self.lock();
+        let lease = account.leases.get(consumer);
+        account.leases.set(consumer, Lease { reservation, ..lease });
+        account.epoch += 1;
+    }
+
+    /// Changes what stays free whoever asks.
+    pub fn set_floors(&self, floors: Floors) {
+        let mut account = self.lock();
+        account.floors = floors;
+        account.epoch += 1;
+    }
+
+    /// What stays free whoever asks.
+    pub fn floors(&self) -> Floors {
+        self.lock().floors
+    }
+
+    /// All promises.
+    pub fn leases(&self) -> Leases {
+        self.lock().leases
+    }
+
+    /// Counts of decisions.
+    pub fn decisions(&self) -> Decisions {
+        self.lock().decisions
+    }
+
+    /// Changes of the account since the start.
+    pub fn epoch(&self) -> u64 {
+        self.lock().epoch
+    }
+
+    /// Who holds how much.
+    pub fn census(&self) -> &Census {
+        &self.census
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Account> {
+        // Every change is one assignment: what a panicked thread left is whole.
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

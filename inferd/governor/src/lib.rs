@@ -1,0 +1,25 @@
+//! One account of memory: who holds how much ([`Census`]), what was promised ([`Leases`]), and whether more may be
+//! promised ([`evaluate`]).
+//!
+//! Everything that can grow while the worker serves asks here first. Nothing in this crate reads the machine or a
+//! clock: an [`Observation`] is handed in, so that every decision can be repeated from the numbers it carries.
+
+mod census;
+mod class;
+mod evaluate;
+mod governor;
+mod lease;
+mod observation;
+mod plan;
+mod reconcile;
+mod refusal;
+
+pub use census::{Cell, Census, Charge};
+pub use class::{Class, Domain};
+pub use evaluate::{Claim, Floors, Quote, Verdict, evaluate};
+pub use governor::{Decisions, Governor};
+pub use lease::{Consumer, Lease, Leases};
+pub use observation::{Observation, Readings, Source, Status};
+pub use plan::{BankPlan, BankPrices, plan_banks};
+pub use reconcile::{Reconciliation, Residual};
+pub use refusal::{Reason, Refusal, most_tokens_within};
