@@ -7,7 +7,7 @@ use crate::source::root;
 
 /// Each crate and the crates of the workspace that it may use. A new arrow is a change of the design: argue it in the
 /// commit that adds it here.
-const ARROWS: [(&str, &[&str]); 22] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     ("ds4-units", &[]),
     ("ds4-host", &["units"]),
     ("ds4-gguf", &["units"]),
@@ -21,12 +21,13 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ("ds4-import", &["units", "gguf", "manifest", "wire", "gpu", "resident"]),
     ("ds4-model", &["units", "gguf", "gpu", "import"]),
     ("ds4-families", &["units", "gguf", "gpu", "import", "model", "kernels"]),
-    ("ds4-boot", &["units", "host", "gguf", "manifest", "resident", "import", "model", "families"]),
+    ("ds4-boot", &["units", "host", "gguf", "manifest", "resident", "import", "model", "families", "governor"]),
     ("ds4-banks", &["units"]),
-    ("ds4-engine", &["units", "model"]),
+    ("ds4-governor", &["units"]),
+    ("ds4-engine", &["units", "model", "governor"]),
     ("ds4-grammar", &["units", "model"]),
     ("ds4-api", &["units", "model", "engine"]),
-    ("ds4-server", &["units", "host", "model", "boot", "engine", "api"]),
+    ("ds4-server", &["units", "host", "model", "boot", "governor", "engine", "api"]),
     ("ds4", &["units", "host", "model", "boot", "engine"]),
     ("ds4-bench", &["host"]),
     ("ds4-tests", &["units", "manifest", "wire"]),

@@ -236,6 +236,7 @@ impl Args {
                 banks: self.max_seqs,
                 prefill_rows_alone: self.prefill_chunk,
                 prefill_rows_live: self.prefill_chunk_live,
+                ..EngineOptions::default()
             },
             host: self.host,
             port: self.port,

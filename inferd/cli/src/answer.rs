@@ -27,7 +27,7 @@ pub(crate) fn answer(
         Some(path) => Some(LogprobFile::create(path, record.tokens())?),
         None => None,
     };
-    let engine = Engine::start(loaded, EngineOptions { banks: 1, ..EngineOptions::default() });
+    let engine = Engine::start(loaded, EngineOptions { banks: 1, ..EngineOptions::default() }, Account::unlimited());
     let engine = engine.map_err(CliError::Thread)?;
     let events = engine.handle().submit(GenerateRequest {
         reader,

@@ -28,28 +28,62 @@ enum Holder {
     Running,
 }
 
-/// Seats a prompt. `banks` is the most there may be; at least one is free or warm. Whatever goes wrong with a
-/// candidate, an empty bank is always right; with `reuse` off it is the only one looked for.
+/// Where a prompt will be seated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    best: Option<Candidate>,
+    /// The best candidate's bank itself is continued, not a copy of it.
+    in_place: bool,
+}
+
+impl Choice {
+    /// The bank whose contents the seat comes from.
+    pub(crate) fn source(&self) -> Option<BankId> {
+        self.best.map(|best| best.bank)
+    }
+
+    /// The bank that is continued itself.
+    pub(crate) fn continued(&self) -> Option<BankId> {
+        self.source().filter(|_| self.in_place)
+    }
+}
+
+/// Chooses a seat; changes nothing. `banks` is the most there may be; with `reuse` off an empty bank is the only one
+/// looked for.
+pub(crate) fn choose(
+    model: &dyn Model,
+    running: &[Running],
+    warm: &WarmBanks,
+    banks: usize,
+    prompt: &PromptRecord,
+    reuse: bool,
+) -> Choice {
+    let best = if reuse { best_candidate(model, running, warm, prompt) } else { None };
+    let full = running.len() + warm.len() >= banks;
+    let in_place = best.is_some_and(|best| match best.holder {
+        // Its end is the prompt's beginning: nothing is lost by going on in place.
+        Holder::WarmWhole => true,
+        // It may yet be continued from its end: it is copied, unless its bank is the only one to be had.
+        Holder::WarmPart => full && warm.least_recent(Some(best.bank)).is_none(),
+        Holder::Running => false,
+    });
+    Choice { best, in_place }
+}
+
+/// Seats a prompt as chosen; at least one bank is free or warm. Whatever goes wrong with a candidate, an empty bank is
+/// always right.
 pub(crate) fn seat(
     model: &mut dyn Model,
     running: &[Running],
     warm: &mut WarmBanks,
     banks: usize,
     prompt: &PromptRecord,
-    reuse: bool,
+    choice: Choice,
 ) -> Seat {
-    let best = if reuse { best_candidate(model, running, warm, prompt) } else { None };
-    let full = running.len() + warm.len() >= banks;
-    let in_place = match best {
-        // Its end is the prompt's beginning: nothing is lost by going on in place.
-        Some(best) if best.holder == Holder::WarmWhole => Some(best),
-        // It may yet be continued from its end: it is copied, unless its bank is the only one to be had.
-        Some(best) if best.holder == Holder::WarmPart => {
-            (full && warm.least_recent(Some(best.bank)).is_none()).then_some(best)
-        }
-        _ => None,
-    };
-    if let Some(seat) = in_place.and_then(|best| cut_back(model, warm, best, prompt)) {
+    let best = choice.best;
+    if choice.in_place
+        && let Some(seat) = best.and_then(|best| cut_back(model, warm, best, prompt))
+    {
         return seat;
     }
     if running.len() + warm.len() >= banks

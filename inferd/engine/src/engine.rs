@@ -2,7 +2,7 @@
 
 use crate::outbox::{EventStream, outbox};
 use crate::scheduler::{Scheduler, Waiting};
-use crate::{EngineOptions, GenerateRequest, QUEUED_MAX, Refused};
+use crate::{Account, EngineOptions, GenerateRequest, QUEUED_MAX, Refused};
 use ds4_model::{LoadedModel, ModelInfo};
 use ds4_units::Tokens;
 use std::io;
@@ -50,15 +50,15 @@ impl Drop for QueueSlot {
 }
 
 impl Engine {
-    /// Starts the engine thread.
+    /// Starts the engine thread. Its conversations are paid from `account`.
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub fn start(loaded: LoadedModel, options: EngineOptions) -> io::Result<Engine> {
+    pub fn start(loaded: LoadedModel, options: EngineOptions, account: Account) -> io::Result<Engine> {
         // Waiting requests are counted, so the channel is never full; one place more is for the stop command.
         let (inbox, commands) = mpsc::sync_channel(QUEUED_MAX + 1);
         let info = Arc::new(loaded.model.info().clone());
-        let scheduler = Scheduler::new(loaded, options);
+        let scheduler = Scheduler::new(loaded, options, account);
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || run(scheduler, &commands))?;
         Ok(Engine { handle: EngineHandle { inbox, queued: Arc::default(), info }, thread })
     }

@@ -1,5 +1,6 @@
 //! What a request hears back: a start, text in order, then exactly one end.
 
+use ds4_governor::Refusal;
 use ds4_model::{AnswerSummary, CallEvent, Channel, ConstraintFault};
 use ds4_units::{TokenId, Tokens};
 use std::time::Duration;
@@ -158,6 +159,8 @@ pub enum RequestFault {
     Step(String),
     #[error(transparent)]
     Constraint(#[from] ConstraintFault),
+    #[error(transparent)]
+    Memory(#[from] Refusal),
     #[error("the engine stopped")]
     EngineStopped,
 }

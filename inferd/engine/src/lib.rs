@@ -7,11 +7,13 @@
 //!
 //! What a request gets depends on its prompt, its sampling and its seed, never on its company or on a clock.
 
+mod account;
 mod admit;
 mod chooser;
 mod clock;
 mod engine;
 mod event;
+mod funding;
 mod limits;
 mod logprobs;
 mod outbox;
@@ -24,6 +26,8 @@ mod scheduler;
 mod stop;
 mod warm;
 
+pub use account::{Account, Observe};
+pub use ds4_governor::Refusal;
 pub use ds4_model::{AnswerSummary, CallEvent, Channel};
 pub use engine::{Engine, EngineHandle};
 pub use event::{
@@ -31,8 +35,8 @@ pub use event::{
     Timings, Usage,
 };
 pub use limits::{
-    BANKS_DEFAULT, EVENTS_UNREAD_MAX, EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE, PROMPT_LOGPROBS_ROWS,
-    QUEUED_MAX, TOP_LOGPROBS_MAX,
+    BANKS_DEFAULT, CHARGED_TOKENS, EVENTS_UNREAD_MAX, EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE,
+    PROMPT_LOGPROBS_ROWS, QUEUED_MAX, TOP_LOGPROBS_MAX,
 };
 pub use outbox::EventStream;
 pub use request::{GenerateRequest, Refused};

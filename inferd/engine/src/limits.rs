@@ -1,5 +1,7 @@
 //! Every bound of the engine, by name.
 
+use ds4_units::Tokens;
+
 /// Requests that wait for a bank, in the inbox and behind it. One more is refused at once.
 pub const QUEUED_MAX: usize = 256;
 
@@ -25,6 +27,13 @@ pub const PROMPT_LOGPROBS_ROWS: usize = 64;
 /// Most alternatives a request may ask for per position.
 pub const TOP_LOGPROBS_MAX: usize = 1024;
 
+/// Answer tokens a request is charged for at first, however many it may draw: few answers are longer, and a promise of
+/// a whole context would keep others out for nothing.
+pub const CHARGED_TOKENS: Tokens = Tokens(32_768);
+
+/// A longer answer is charged for this part of the first charge at a time.
+pub(crate) const CHARGED_MORE: u32 = 16;
+
 /// The operator's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -34,6 +43,8 @@ pub struct EngineOptions {
     pub prefill_rows_alone: usize,
     /// Prompt rows in one step while somebody decodes; at least one.
     pub prefill_rows_live: usize,
+    /// Answer tokens a request is charged for at first.
+    pub charged_tokens: Tokens,
 }
 
 impl Default for EngineOptions {
@@ -42,6 +53,7 @@ impl Default for EngineOptions {
             banks: BANKS_DEFAULT,
             prefill_rows_alone: PREFILL_ROWS_ALONE,
             prefill_rows_live: PREFILL_ROWS_LIVE,
+            charged_tokens: CHARGED_TOKENS,
         }
     }
 }

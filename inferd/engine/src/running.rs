@@ -59,6 +59,8 @@ pub(crate) struct Running {
     /// Where the prompt's own checkpoint is taken.
     boundary: usize,
     tokens_left: u32,
+    /// Tokens its bank may come to hold: what memory was promised for.
+    promise: Tokens,
     context: usize,
     top_logprobs: Option<usize>,
     prompt_logprobs: bool,
@@ -72,6 +74,7 @@ impl Running {
     pub(crate) fn start(
         request: GenerateRequest,
         seat: Seat,
+        promise: Tokens,
         context: Tokens,
         outbox: Outbox,
         submitted: Instant,
@@ -86,6 +89,7 @@ impl Running {
             cached: seat.cached,
             reuse: seat.reuse,
             tokens_left: request.max_tokens.0.min(context.0.saturating_sub(prompt_tokens as u32)),
+            promise,
             context: context.index(),
             top_logprobs: request.top_logprobs,
             prompt_logprobs: request.prompt_logprobs,
@@ -146,6 +150,23 @@ impl Running {
                 self.clock.prefilled();
             }
         }
+    }
+
+    /// Tokens its bank may come to hold.
+    pub(crate) fn promise(&self) -> Tokens {
+        self.promise
+    }
+
+    /// The promise it needs before its next step, lengthened by `more` at least; `None` while what it has is enough.
+    pub(crate) fn longer_promise(&self, more: Tokens) -> Option<Tokens> {
+        let needed = self.record.tokens().len();
+        let longer = (self.promise.0 + more.0).max(needed as u32).min(self.context as u32);
+        (needed > self.promise.index()).then_some(Tokens(longer))
+    }
+
+    /// Memory was promised for so many tokens.
+    pub(crate) fn was_promised(&mut self, promise: Tokens) {
+        self.promise = promise;
     }
 
     /// Whether the bank stands where the prompt's checkpoint belongs.

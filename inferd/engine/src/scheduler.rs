@@ -2,13 +2,17 @@
 //!
 //! Every drawn token goes first, then prompt rows up to a budget that shrinks while somebody decodes.
 
-use crate::admit;
+use crate::account::Account;
+use crate::admit::{self, Choice};
+use crate::funding::Funded;
+use crate::limits::CHARGED_MORE;
 use crate::outbox::Outbox;
 use crate::rows;
 use crate::running::{End, Running};
 use crate::warm::{Warm, WarmBanks};
 use crate::{EngineOptions, Event, GenerateRequest, QueueSlot, RequestFault};
 use ds4_model::{LoadedModel, Model, PromptCodec, Segment, StepBatch, StepError, StepLogits, Tokenizer};
+use ds4_units::Tokens;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,14 +28,15 @@ pub(crate) struct Waiting {
 
 /// The engine's state, all of it owned by one thread.
 pub(crate) struct Scheduler {
-    model: Box<dyn Model>,
+    pub(crate) model: Box<dyn Model>,
     tokenizer: Arc<Tokenizer>,
     codec: Arc<dyn PromptCodec>,
-    options: EngineOptions,
+    pub(crate) options: EngineOptions,
+    pub(crate) account: Account,
     waiting: VecDeque<Waiting>,
     /// In order of admission.
-    running: Vec<Running>,
-    warm: WarmBanks,
+    pub(crate) running: Vec<Running>,
+    pub(crate) warm: WarmBanks,
 }
 
 /// Rows that one running request computes in a step.
@@ -42,12 +47,13 @@ struct Share {
 }
 
 impl Scheduler {
-    pub(crate) fn new(loaded: LoadedModel, options: EngineOptions) -> Scheduler {
+    pub(crate) fn new(loaded: LoadedModel, options: EngineOptions, account: Account) -> Scheduler {
         Scheduler {
             model: loaded.model,
             tokenizer: loaded.tokenizer,
             codec: loaded.codec,
             options,
+            account,
             waiting: VecDeque::new(),
             running: Vec::new(),
             warm: WarmBanks::default(),
@@ -62,8 +68,10 @@ impl Scheduler {
     pub(crate) fn turn(&mut self) -> bool {
         self.drop_cancelled();
         self.admit_waiting();
+        self.lengthen_promises();
         let shares = self.plan();
         self.compute(&shares);
+        self.enter_into_books();
         !(self.running.is_empty() && self.waiting.is_empty())
     }
 
@@ -77,19 +85,43 @@ impl Scheduler {
 
     fn admit_waiting(&mut self) {
         while self.running.len() < self.options.banks {
-            let Some(Waiting { request, outbox, submitted, slot }) = self.waiting.pop_front() else { return };
-            drop(slot);
-            let model = self.model.as_mut();
-            let (prompt, reuse) = (&request.prompt, !request.prompt_logprobs);
-            let seat = admit::seat(model, &self.running, &mut self.warm, self.options.banks, prompt, reuse);
-            let context = self.model.info().context;
-            let running = Running::start(request, seat, context, outbox, submitted);
-            let announced = running.announce();
-            self.running.push(running);
-            if let Err(end) = announced {
-                self.retire(vec![(self.running.len() - 1, end)]);
+            let Some(waiting) = self.waiting.pop_front() else { return };
+            let promise = self.first_promise(&waiting.request);
+            match self.fund(&waiting.request, promise) {
+                Funded::Yes(choice) => self.start(waiting, choice, promise),
+                Funded::Never(refusal) => waiting.outbox.end(Event::Failed(refusal.into())),
+                Funded::Later => return self.waiting.push_front(waiting),
             }
         }
+    }
+
+    fn start(&mut self, waiting: Waiting, choice: Choice, promise: Tokens) {
+        let Waiting { request, outbox, submitted, slot } = waiting;
+        drop(slot);
+        let model = self.model.as_mut();
+        let seat = admit::seat(model, &self.running, &mut self.warm, self.options.banks, &request.prompt, choice);
+        let context = self.model.info().context;
+        let running = Running::start(request, seat, promise, context, outbox, submitted);
+        let announced = running.announce();
+        self.running.push(running);
+        if let Err(end) = announced {
+            self.retire(vec![(self.running.len() - 1, end)]);
+        }
+    }
+
+    /// Answers that are longer than they were charged for are charged for more, or end.
+    fn lengthen_promises(&mut self) {
+        let more = Tokens(self.options.charged_tokens.0.div_ceil(CHARGED_MORE));
+        let mut ended = Vec::new();
+        for index in 0..self.running.len() {
+            let Some(promise) = self.running[index].longer_promise(more) else { continue };
+            if self.can_lengthen(index, promise) {
+                self.running[index].was_promised(promise);
+            } else {
+                ended.push((index, self.running[index].run_out(&self.tokenizer)));
+            }
+        }
+        self.retire(ended);
     }
 
     /// Every drawn token, then prompt rows.

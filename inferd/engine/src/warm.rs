@@ -29,6 +29,11 @@ impl WarmBanks {
         self.banks.push(warm);
     }
 
+    /// Whether a bank is kept.
+    pub(crate) fn holds(&self, bank: BankId) -> bool {
+        self.banks.iter().any(|warm| warm.bank == bank)
+    }
+
     /// Takes a bank out.
     pub(crate) fn take(&mut self, bank: BankId) -> Option<Warm> {
         let index = self.banks.iter().position(|warm| warm.bank == bank)?;

@@ -48,6 +48,15 @@ impl Running {
         Ok(())
     }
 
+    /// Ends the answer because there is no memory for more of it.
+    pub(crate) fn run_out(&mut self, tokenizer: &Tokenizer) -> End {
+        match self.close(Ending::OutOfTokens, tokenizer) {
+            Err(end) => end,
+            // An answer that ran out of tokens never begins again.
+            Ok(()) => End::Finished(FinishReason::Length, AnswerSummary::default()),
+        }
+    }
+
     fn draw(&mut self, logits: &[f32], greedy: bool) -> Result<TokenId, End> {
         let token = self.chooser.choose(logits, greedy, self.output.position())?;
         self.clock.token();

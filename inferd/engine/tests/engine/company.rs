@@ -37,6 +37,7 @@ fn options() -> impl Strategy<Value = EngineOptions> {
         banks,
         prefill_rows_alone,
         prefill_rows_live,
+        ..EngineOptions::default()
     })
 }
 

@@ -7,6 +7,7 @@ mod company;
 mod ends;
 mod faults;
 mod limits;
+mod memory;
 mod prompt_logprobs;
 mod reuse;
 mod schedule;

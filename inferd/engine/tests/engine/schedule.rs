@@ -2,9 +2,10 @@
 
 use crate::support::model::hash_rule;
 use crate::support::{Bench, hear};
-use ds4_engine::{EngineOptions, Event};
+use ds4_engine::{CHARGED_TOKENS, EngineOptions, Event};
 
-const OPTIONS: EngineOptions = EngineOptions { banks: 4, prefill_rows_alone: 20, prefill_rows_live: 6 };
+const OPTIONS: EngineOptions =
+    EngineOptions { banks: 4, prefill_rows_alone: 20, prefill_rows_live: 6, charged_tokens: CHARGED_TOKENS };
 
 #[test]
 fn a_newcomer_computes_beside_a_running_answer_under_the_smaller_budget() {

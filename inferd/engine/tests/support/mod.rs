@@ -7,10 +7,13 @@ pub mod model;
 pub mod vocabulary;
 
 use codec::PlainCodec;
-use ds4_engine::{Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, RequestFault, Sampling};
+use ds4_engine::{
+    Account, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, RequestFault, Sampling,
+};
+use ds4_governor::{Census, Floors, Governor, Observation, Source};
 use ds4_model::{LoadedModel, PromptCodec, PromptRecord, Tokenizer};
-use ds4_units::{TokenId, Tokens};
-use model::{Controls, FakeModel, Rule};
+use ds4_units::{Bytes, TokenId, Tokens};
+use model::{BYTES_PER_TOKEN, Controls, FakeModel, Rule};
 use std::sync::Arc;
 
 /// An engine over a fake model, with the means to steer it.
@@ -23,11 +26,35 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(rule: Rule, context: u32, options: EngineOptions) -> Bench {
+        Bench::with_account(rule, context, options, |_| Account::unlimited())
+    }
+
+    /// A machine whose memory holds `room` tokens, above what must stay free.
+    pub fn with_room(rule: Rule, context: u32, options: EngineOptions, room: u64) -> (Bench, Governor) {
+        let floors = Floors { floor: Bytes(100), substrate_outstanding: Bytes::ZERO };
+        let governor = Governor::new(floors, Census::default());
+        let bench = Bench::with_account(rule, context, options, |controls| {
+            let controls = controls.clone();
+            let observe = move || {
+                let held = BYTES_PER_TOKEN * controls.tokens_held() as u64;
+                Observation::of(Source::MemAvailable, Bytes(100 + BYTES_PER_TOKEN * room - held))
+            };
+            Account::new(governor.clone(), Box::new(observe), None)
+        });
+        (bench, governor)
+    }
+
+    fn with_account(
+        rule: Rule,
+        context: u32,
+        options: EngineOptions,
+        account: impl FnOnce(&Controls) -> Account,
+    ) -> Bench {
         let (model, controls) = FakeModel::new(rule, context);
         let tokenizer = Arc::new(vocabulary::tokenizer());
         let codec = Arc::new(PlainCodec::new(tokenizer.clone()));
         let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
-        let engine = Engine::start(loaded, options).unwrap();
+        let engine = Engine::start(loaded, options, account(&controls)).unwrap();
         Bench { engine, controls, tokenizer, codec }
     }
 

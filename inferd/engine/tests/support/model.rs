@@ -36,6 +36,9 @@ pub fn script_rule(answer: Vec<TokenId>) -> Rule {
     })
 }
 
+/// Memory that a token takes.
+pub const BYTES_PER_TOKEN: u64 = 4;
+
 /// What happened and what is allowed to happen, shared with the test.
 #[derive(Clone, Default)]
 pub struct Controls(Arc<(Mutex<State>, Condvar)>);
@@ -56,6 +59,8 @@ struct State {
     logits_rows_most: usize,
     banks_open: usize,
     banks_open_most: usize,
+    /// Tokens in all banks.
+    tokens_held: usize,
 }
 
 impl Controls {
@@ -121,6 +126,11 @@ impl Controls {
         self.with(|state| state.banks_open_most)
     }
 
+    /// Tokens in all banks.
+    pub fn tokens_held(&self) -> usize {
+        self.with(|state| state.tokens_held)
+    }
+
     /// Counts a step, waits for leave, and says whether it is to fail.
     fn begin_step(&self, batch: &StepBatch<'_>) -> bool {
         let number = self.with(|state| {
@@ -184,7 +194,9 @@ impl FakeModel {
 
     fn count(&self) {
         let open = self.banks.len();
+        let held = self.banks.values().map(|bank| bank.tokens.len()).sum();
         self.controls.with(|state| {
+            state.tokens_held = held;
             state.banks_open = open;
             state.banks_open_most = state.banks_open_most.max(open);
         });
@@ -255,6 +267,7 @@ impl Model for FakeModel {
             }
             self.controls.with(|state| state.logits_rows_most = state.logits_rows_most.max(wanted));
         }
+        self.count();
         Ok(StepLogits::new(SIZE, &rows, values))
     }
 
@@ -283,6 +296,7 @@ impl Model for FakeModel {
         let held = self.banks.get_mut(&bank).unwrap();
         held.tokens.truncate(at.index());
         held.checkpoints.retain(|&position| position <= at.index());
+        self.count();
         Ok(at)
     }
 
@@ -295,10 +309,10 @@ impl Model for FakeModel {
     }
 
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {
-        Ok(Bytes(4 * self.bank(bank)?.tokens.len() as u64))
+        Ok(Bytes(BYTES_PER_TOKEN * self.bank(bank)?.tokens.len() as u64))
     }
 
     fn price(&self, tokens: Tokens) -> Bytes {
-        Bytes(4 * u64::from(tokens.0))
+        Bytes(BYTES_PER_TOKEN * u64::from(tokens.0))
     }
 }

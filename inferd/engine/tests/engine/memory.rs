@@ -1,0 +1,92 @@
+//! Memory is promised before it is used, and what was promised is had.
+
+use crate::support::model::hash_rule;
+use crate::support::{Bench, Heard, hear};
+use ds4_engine::{EngineOptions, FinishReason, RequestFault};
+use ds4_governor::{Consumer, Governor, Reason};
+use ds4_units::{Bytes, Tokens};
+
+/// Room for 1,000 tokens.
+fn bench(banks: usize) -> (Bench, Governor) {
+    Bench::with_room(hash_rule(), 4_000, EngineOptions { banks, ..EngineOptions::default() }, 1_000)
+}
+
+fn refusal(heard: &Heard) -> (Reason, u32, u64) {
+    match &heard.end {
+        Err(RequestFault::Memory(refusal)) => (refusal.reason, refusal.max_admissible_tokens.0, refusal.deficit.0),
+        other => panic!("not refused for memory: {other:?}"),
+    }
+}
+
+#[test]
+fn what_never_fits_is_refused_with_the_number_that_does() {
+    let (bench, _) = bench(4);
+    // 10 tokens with the one that begins a text, and 991 to draw: one too many.
+    let refused = bench.complete(bench.request("nine more", 991));
+    assert_eq!(refusal(&refused), (Reason::LiveHeadroom, 1_000, 4));
+    assert_eq!(bench.controls.banks_open(), 0);
+    let fits = bench.complete(bench.request("nine more", 990));
+    assert_eq!(fits.finished().usage.completion_tokens, Tokens(990));
+}
+
+#[test]
+fn a_request_waits_for_the_memory_that_a_running_one_was_promised_and_not_for_more() {
+    let (bench, _) = bench(4);
+    bench.controls.hold();
+    let first = bench.submit(bench.request("nine more", 590));
+    let second = bench.submit(bench.request("nine also", 590));
+    let small = bench.submit(bench.request("nine tiny", 30));
+    bench.controls.allow(400);
+    bench.controls.wait_for_steps(400);
+    assert_eq!(bench.controls.banks_open(), 1, "the second is promised nothing while the first may need it");
+    bench.controls.release();
+    for stream in [first, second, small] {
+        assert!(hear(stream).end.is_ok());
+    }
+}
+
+#[test]
+fn kept_conversations_are_given_up_for_new_ones() {
+    let (bench, governor) = bench(8);
+    for text in ["first one", "second on", "third one"] {
+        bench.complete(bench.request(text, 290));
+    }
+    assert_eq!(bench.controls.banks_open(), 3, "300 tokens each fit beside each other");
+    bench.complete(bench.request("the fourth", 600));
+    assert_eq!(bench.controls.banks_open(), 2, "the two oldest made room");
+    let lease = governor.leases().get(Consumer::BatchBanks);
+    assert_eq!(lease.intent, lease.resident, "what was not used is given back");
+    assert_eq!(lease.resident, Bytes(4 * bench.controls.tokens_held() as u64));
+}
+
+#[test]
+fn a_continued_conversation_is_not_charged_twice() {
+    let (bench, _) = bench(8);
+    let first = bench.complete(bench.request("long ago", 691));
+    let longer = format!("long ago{}", first.text);
+    // 700 of 1,000 tokens are held, and 950 are asked for: it fits because they are the same.
+    let heard = bench.complete(bench.request(&longer, 250));
+    assert_eq!(heard.finished().usage.completion_tokens, Tokens(250));
+}
+
+#[test]
+fn an_answer_longer_than_its_first_charge_goes_on_while_there_is_memory_and_then_ends_for_length() {
+    let options = EngineOptions { banks: 2, charged_tokens: Tokens(320), ..EngineOptions::default() };
+    // A prompt of 10 and the first charge of 320 fit, two lengthenings of 20 do, a third does not.
+    let (bench, _) = Bench::with_room(hash_rule(), 4_000, options, 10 + 320 + 40 + 19);
+    let heard = bench.complete(bench.request("nine more", 3_000));
+    assert_eq!(heard.finished().reason, FinishReason::Length);
+    assert_eq!(heard.finished().usage.completion_tokens, Tokens(320 + 40 + 1));
+}
+
+#[test]
+fn as_many_as_fit_by_the_account_run_together() {
+    let (bench, _) = bench(8);
+    bench.controls.hold();
+    let streams: Vec<_> = (0..5).map(|_| bench.submit(bench.request("nine more", 190))).collect();
+    bench.controls.release();
+    for stream in streams {
+        assert_eq!(hear(stream).finished().usage.completion_tokens, Tokens(190));
+    }
+    assert_eq!(bench.controls.banks_open_most(), 5);
+}
