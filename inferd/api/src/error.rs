@@ -235,6 +235,14 @@ pub(crate) fn fault(fault: &RequestFault) -> ApiError {
         }
         // The same request would meet it again: no status that clients repeat on.
         RequestFault::Constraint(fault) => ApiError::about("response_format", format!("response_format: {fault}")),
+        RequestFault::Memory(refusal) => ApiError::new(
+            if refusal.reason.retryable() {
+                Kind::Unavailable { retry_after_s: Some(RETRY_QUEUE_S) }
+            } else {
+                Kind::Invalid
+            },
+            format!("not enough memory: {refusal}"),
+        ),
         RequestFault::Step(reason) => {
             tracing::error!(%reason, "a request failed in the engine");
             ApiError::new(Kind::Engine, "the engine could not compute this request")

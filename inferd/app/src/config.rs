@@ -6,10 +6,10 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use ds4_api::{ApiKey, Hosts, Origins, Settings};
 use ds4_boot::ModelArgs;
-use ds4_engine::{BANKS_DEFAULT, EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE};
+use ds4_engine::{EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE};
 use ds4_host::Exit;
 use ds4_model::{Effort, ThinkingMode};
-use ds4_units::Tokens;
+use ds4_units::{Bytes, Tokens};
 use http::HeaderValue;
 use std::ffi::OsString;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -75,10 +75,15 @@ struct Args {
     #[arg(long, value_name = "ID", env = "DS4_MODEL_ID", help_heading = "Model")]
     model_id: Option<String>,
 
-    /// Conversations that run or are kept warm at the same time
-    #[arg(long, value_name = "N", default_value_t = BANKS_DEFAULT, env = "DS4_MAX_SEQS",
-        value_parser = count(), help_heading = "Engine")]
-    max_seqs: usize,
+    /// Conversations that run or are kept warm at the same time, or `auto`: 32 of up to 16,384 tokens, of longer ones as
+    /// many as fit at full length, 4 to 32
+    #[arg(long, value_name = "N|auto", default_value = "auto", env = "DS4_MAX_SEQS", value_parser = max_seqs,
+        help_heading = "Engine")]
+    max_seqs: MaxSeqs,
+
+    /// Memory, in GiB, that conversations never take [default: 0.5 in main memory]
+    #[arg(long, value_name = "GIB", env = "DS4_MEM_FLOOR_GB", value_parser = gibibytes, help_heading = "Engine")]
+    mem_floor_gb: Option<Bytes>,
 
     /// Tokens of an answer when the request names no budget; what does not fit the context is cut
     #[arg(short = 'n', long, value_name = "N", default_value_t = 393_216, env = "DS4_TOKENS", help_heading = "Engine")]
@@ -149,6 +154,40 @@ struct Args {
     check_config: bool,
 }
 
+/// How many conversations the operator wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaxSeqs {
+    /// As many as the machine carries well.
+    Auto,
+    /// So many.
+    Exactly(usize),
+}
+
+impl MaxSeqs {
+    /// The number, if one was named.
+    pub(crate) fn asked(self) -> Option<usize> {
+        match self {
+            MaxSeqs::Auto => None,
+            MaxSeqs::Exactly(count) => Some(count),
+        }
+    }
+}
+
+fn max_seqs(text: &str) -> Result<MaxSeqs, String> {
+    match text.parse() {
+        Ok(count @ 1..=65_536) => Ok(MaxSeqs::Exactly(count)),
+        _ if text == "auto" => Ok(MaxSeqs::Auto),
+        _ => Err("it is a number from 1 to 65536, or `auto`".into()),
+    }
+}
+
+fn gibibytes(text: &str) -> Result<Bytes, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=65_536.0).contains(&value) => Ok(Bytes((value * (1u64 << 30) as f64) as u64)),
+        _ => Err("it is a number of GiB from 0 to 65536".into()),
+    }
+}
+
 fn count() -> impl TypedValueParser<Value = usize> {
     RangedU64ValueParser::<usize>::new().range(1..=65_536)
 }
@@ -167,6 +206,11 @@ pub(crate) struct Config {
     pub(crate) task: Task,
     pub(crate) model: ModelArgs,
     pub(crate) model_id: Option<String>,
+    /// Conversations at the same time.
+    pub(crate) max_seqs: MaxSeqs,
+    /// Memory that conversations never take, if the operator says.
+    pub(crate) memory_floor: Option<Bytes>,
+    /// The engine's settings but for the number of conversations.
     pub(crate) engine: EngineOptions,
     pub(crate) http: Settings,
     pub(crate) host: String,
@@ -232,8 +276,9 @@ impl Args {
             },
             model: self.model,
             model_id: self.model_id,
+            max_seqs: self.max_seqs,
+            memory_floor: self.mem_floor_gb,
             engine: EngineOptions {
-                banks: self.max_seqs,
                 prefill_rows_alone: self.prefill_chunk,
                 prefill_rows_live: self.prefill_chunk_live,
                 ..EngineOptions::default()
@@ -368,7 +413,7 @@ mod tests {
         let config = read(&["--port", "0", "--api-key", "secret"]).unwrap();
         let line = |name: &str| config.plan.iter().find(|line| line.starts_with(&format!("{name} "))).unwrap();
         assert_eq!(line("port").split_whitespace().collect::<Vec<_>>(), ["port", "0", "flag"]);
-        assert_eq!(line("max-seqs").split_whitespace().collect::<Vec<_>>(), ["max-seqs", "8", "default"]);
+        assert_eq!(line("max-seqs").split_whitespace().collect::<Vec<_>>(), ["max-seqs", "auto", "default"]);
         assert!(!config.plan.iter().any(|line| line.contains("secret")));
         assert!(!format!("{config:?}").contains("\"secret\""));
     }

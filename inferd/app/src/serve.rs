@@ -2,9 +2,12 @@
 
 use crate::config::Config;
 use ds4_api::{Api, Hosts, Serving, serve as serve_http};
-use ds4_boot::{Booted, ModelFile};
-use ds4_engine::Engine;
+use ds4_boot::{Booted, HOST_FLOOR, ModelFile, observer};
+use ds4_engine::{Account, Engine, EngineOptions};
+use ds4_governor::{BankPlan, BankPrices, Census, Floors, Governor, plan_banks};
 use ds4_host::{Exit, StopSignals, printable};
+use ds4_model::Model;
+use ds4_units::{Bytes, Tokens};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -81,11 +84,14 @@ async fn boot_and_wait(
     stops: &mut Stops,
     started: Instant,
 ) -> Result<Engine, Failure> {
-    let options = config.engine;
+    let (options, max_seqs) = (config.engine, config.max_seqs);
+    let floor = config.memory_floor.unwrap_or(HOST_FLOOR);
     let booting = tokio::task::spawn_blocking(move || boot(&config, &cancel));
     let (model_id, booted) = booting.await.map_err(|error| (Exit::Failed, format!("booting failed: {error}")))??;
     let (tokenizer, codec) = (booted.loaded.tokenizer.clone(), booted.loaded.codec.clone());
-    let engine = Engine::start(booted.loaded, options);
+    let (account, plan) = account(booted.loaded.model.as_ref(), floor, max_seqs.asked());
+    let options = EngineOptions { banks: plan.banks, ..options };
+    let engine = Engine::start(booted.loaded, options, account);
     let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
     info!(model = %printable(&model_id), max_seqs = options.banks, ready_ms = started.elapsed().as_millis() as u64, "ready");
     api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec, memory: Arc::default() });
@@ -100,6 +106,18 @@ async fn boot_and_wait(
             }
         }
     }
+}
+
+/// The account conversations are paid from, and how many of them there may be.
+fn account(model: &dyn Model, floor: Bytes, asked: Option<usize>) -> (Account, BankPlan) {
+    let mut observe = observer();
+    let floors = Floors { floor, substrate_outstanding: Bytes::ZERO };
+    let context = model.info().context;
+    let prices = BankPrices { context, full: model.price(context), empty: model.price(Tokens(0)) };
+    let observation = observe();
+    let plan = plan_banks(&observation, &floors, prices, asked);
+    info!(free = %observation.free, source = observation.source.name(), floor = %floor, "memory: {plan}");
+    (Account::new(Governor::new(floors, Census::default()), Box::new(observe), None), plan)
 }
 
 fn boot(config: &Config, cancel: &AtomicBool) -> Result<(String, Booted), Failure> {

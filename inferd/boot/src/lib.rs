@@ -7,9 +7,11 @@
 mod config;
 mod error;
 mod file;
+mod memory;
 mod progress;
 mod weights;
 
 pub use config::{Fallback, KvRows, ModelArgs, Platform};
 pub use error::BootError;
 pub use file::{Booted, ModelFile};
+pub use memory::{HOST_FLOOR, observer};

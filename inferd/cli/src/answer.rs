@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::interrupt::Interrupt;
 use crate::prompt;
 use crate::screen::Screen;
-use ds4_engine::{Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, RequestFault};
+use ds4_engine::{Account, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, RequestFault};
 use ds4_host::Exit;
 use ds4_model::{LoadedModel, PromptRecord, PromptText, Tokenizer};
 use ds4_units::Tokens;
