@@ -1,7 +1,7 @@
 //! The operations a model graph is written against. [`crate::reference::Cpu`] is the truth; every other backend is
 //! checked against it, operation by operation.
 
-use crate::bank::{BankSizes, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};
 use crate::compression::Compressor;
 use crate::experts::{EXPERTS_USED, ExpertConstants};
 use crate::hyper_connection::{HyperConstants, Mixed};
@@ -117,6 +117,10 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn checkpoint(&self, bank: &Self::Bank) -> Result<Self::Checkpoint, BackendError>;
     /// Goes back to a checkpoint taken when the bank held `tokens` tokens.
     fn restore(&self, bank: &mut Self::Bank, checkpoint: &Self::Checkpoint, tokens: usize) -> Result<(), BackendError>;
+    /// The bank's bytes from block `first` on. Waits for what was put before it.
+    fn read_bank(&self, bank: &Self::Bank, first: usize) -> Result<BankImage, BackendError>;
+    /// A bank with these bytes, all blocks from the first on. Their sizes are the bank's.
+    fn write_bank(&self, sizes: BankSizes, image: &BankImage) -> Result<Self::Bank, BackendError>;
     /// Memory a bank holds.
     fn bank_bytes(&self, bank: &Self::Bank) -> Bytes;
     /// Memory a checkpoint holds.

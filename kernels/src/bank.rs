@@ -5,6 +5,7 @@
 //! one copy while the other still tells the state before it.
 
 use crate::kv_rows::RowArray;
+use std::sync::Arc;
 
 /// Tokens of one block.
 pub const BLOCK_TOKENS: usize = 128;
@@ -19,6 +20,15 @@ pub struct BankSizes {
     pub block: usize,
     /// One copy of the recurrent part.
     pub recurrent: usize,
+}
+
+/// A bank's bytes at a frontier, on the host: what survives the process.
+#[derive(Clone)]
+pub struct BankImage {
+    /// Blocks, in order.
+    pub blocks: Vec<Arc<dyn AsRef<[u8]> + Send + Sync>>,
+    /// The committed recurrent part.
+    pub recurrent: Vec<u8>,
 }
 
 /// A layer's raw window in the recurrent part: a ring indexed by position modulo [`WINDOW`].

@@ -1,6 +1,6 @@
 //! The contract between a model family and the engine: steps over banks.
 
-use crate::{StepBatch, StepLogits};
+use crate::{BankFormat, BankImage, StepBatch, StepLogits};
 use ds4_units::{BankId, Bytes, TokenPos, Tokens};
 
 /// What the rest of the worker may know about a loaded model.
@@ -50,6 +50,8 @@ pub enum BankError {
     /// The device refused or failed.
     #[error("{problem}")]
     Device { problem: String },
+    #[error("the stored bank {problem}")]
+    Image { problem: String },
 }
 
 /// A loaded model with its banks. One thread owns it; a call blocks that thread for as long as the work takes.
@@ -87,6 +89,16 @@ pub trait Model: Send {
     /// Opens a new bank holding the first tokens of `source`, up to the largest restorable position at or below `to`,
     /// and returns both.
     fn fork(&mut self, source: BankId, to: Tokens) -> Result<(BankId, Tokens), BankError>;
+
+    /// How banks are laid out.
+    fn bank_format(&self) -> BankFormat;
+
+    /// The bank's state at its frontier: blocks from `first_block` on and the recurrent part. May wait for the device.
+    fn export(&self, bank: BankId, first_block: usize) -> Result<BankImage, BankError>;
+
+    /// Opens a bank of `tokens` tokens from the state that an export of all blocks gave. The bank goes on as the
+    /// exported one would have; it can be cut back to its beginning only. Bytes that no bank can have are refused.
+    fn import(&mut self, tokens: Tokens, image: &BankImage) -> Result<BankId, BankError>;
 
     /// Memory the bank holds now.
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError>;

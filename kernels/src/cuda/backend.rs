@@ -12,7 +12,7 @@ use super::{
     store_window,
 };
 use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
-use crate::bank::{BankSizes, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants};
 use crate::hyper_connection::{HyperConstants, Mixed};
@@ -104,6 +104,16 @@ impl<F: KvFormat> Backend for Cuda<F> {
 
     fn restore(&self, bank: &mut DeviceBank, checkpoint: &DeviceCheckpoint, tokens: usize) -> Result<(), BackendError> {
         bank.restore(checkpoint, tokens)
+    }
+
+    fn read_bank(&self, bank: &DeviceBank, first: usize) -> Result<BankImage, BackendError> {
+        bank.image(first)
+    }
+
+    fn write_bank(&self, sizes: BankSizes, image: &BankImage) -> Result<DeviceBank, BackendError> {
+        let mut bank = self.new_bank(sizes);
+        bank.write(image)?;
+        Ok(bank)
     }
 
     fn bank_bytes(&self, bank: &DeviceBank) -> Bytes {

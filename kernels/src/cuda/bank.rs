@@ -5,8 +5,8 @@
 
 use super::growing::Growing;
 use crate::BackendError;
-use crate::bank::{BLOCK_TOKENS, BankSizes};
-use ds4_gpu::cuda::{DeviceBuffer, PinnedBuffer, Stream, copy_async, download_async, zero_async};
+use crate::bank::{BLOCK_TOKENS, BankImage, BankSizes};
+use ds4_gpu::cuda::{DeviceBuffer, PinnedBuffer, Stream, copy_async, download_async, upload_async, zero_async};
 use ds4_gpu::{DeviceMemory, DevicePtr};
 use ds4_units::{Bytes, Tokens};
 use std::sync::Arc;
@@ -120,11 +120,45 @@ impl DeviceBank {
     }
 
     fn read(&self, from: DevicePtr, len: usize) -> Result<Vec<u8>, BackendError> {
-        let mut pinned = PinnedBuffer::new(self.stream.gpu(), Bytes(len as u64))?;
+        self.read_through(&mut PinnedBuffer::new(self.stream.gpu(), Bytes(len as u64))?, from, len)
+    }
+
+    fn read_through(&self, pinned: &mut PinnedBuffer, from: DevicePtr, len: usize) -> Result<Vec<u8>, BackendError> {
         // SAFETY: the part has `len` bytes; the copy is waited for before the pinned memory is read.
-        unsafe { download_async(&self.stream, from, &mut pinned, 0..len)? };
+        unsafe { download_async(&self.stream, from, pinned, 0..len)? };
         self.stream.synchronize()?;
         Ok(pinned.as_slice()[..len].to_vec())
+    }
+
+    /// Its bytes from block `first` on. Waits for the stream.
+    pub(crate) fn image(&self, first: usize) -> Result<BankImage, BackendError> {
+        let BankSizes { block, recurrent } = self.sizes;
+        let mut pinned = PinnedBuffer::new(self.stream.gpu(), Bytes(block.max(recurrent) as u64))?;
+        let view = self.view();
+        let mut blocks: Vec<Arc<dyn AsRef<[u8]> + Send + Sync>> = Vec::with_capacity(self.blocks.saturating_sub(first));
+        for index in first..self.blocks {
+            let from = view.blocks.offset((index * block) as u64);
+            blocks.push(Arc::new(self.read_through(&mut pinned, from, block)?));
+        }
+        Ok(BankImage { blocks, recurrent: self.read_through(&mut pinned, view.before, recurrent)? })
+    }
+
+    /// Gives an empty bank these bytes. Waits for the stream.
+    pub(crate) fn write(&mut self, image: &BankImage) -> Result<(), BackendError> {
+        self.hold(image.blocks.len())?;
+        let (view, BankSizes { block, recurrent }) = (self.view(), self.sizes);
+        let mut pinned = PinnedBuffer::new(self.stream.gpu(), Bytes(block.max(recurrent) as u64))?;
+        let mut write = |to: DevicePtr, bytes: &[u8]| -> Result<(), BackendError> {
+            pinned.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
+            // SAFETY: `hold` gave the part its memory; only this stream's work touches it, and the copy is waited for
+            // before the pinned memory is written again or dropped.
+            unsafe { upload_async(&self.stream, to, &pinned, 0..bytes.len())? };
+            Ok(self.stream.synchronize()?)
+        };
+        for (index, bytes) in image.blocks.iter().enumerate() {
+            write(view.blocks.offset((index * block) as u64), bytes.as_ref().as_ref())?;
+        }
+        write(view.before, &image.recurrent)
     }
 
     /// Memory it holds.

@@ -55,6 +55,12 @@ pub trait KvFormat: Clone + Copy + Send + Sync + 'static {
     /// Reads row `index` back.
     fn read_index(memory: &[u8], array: RowArray, index: usize, row: &mut [f32]);
 
+    /// Whether all rows of an array of attention rows stand for finite numbers.
+    fn attention_is_finite(memory: &[u8], array: RowArray) -> bool;
+
+    /// Whether all rows of an array of index rows stand for finite numbers.
+    fn index_is_finite(memory: &[u8], array: RowArray) -> bool;
+
     /// Brings one head of an index query into the space and the precision of stored index rows.
     fn round_index_query(head: &mut [f32]);
 }

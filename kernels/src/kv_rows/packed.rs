@@ -65,6 +65,11 @@ fn index_sections(array: RowArray, index: usize) -> (Range<usize>, Range<usize>)
     (index * codes..(index + 1) * codes, exponents_at..exponents_at + exponents)
 }
 
+/// The code of E4M3, its sign left out, that stands for no number.
+const E4M3_NAN: u8 = 0x7f;
+/// The largest stored exponent with which every code is a finite `f32`: 448 is below 2^9.
+const E8M0_MOST: u8 = 127 + 127 - 9;
+
 impl KvFormat for PackedRows {
     const NAME: &'static str = "packed";
 
@@ -145,6 +150,24 @@ impl KvFormat for PackedRows {
                 *pair = [fp4::decode(code) * scale, fp4::decode(code >> 4) * scale];
             }
         }
+    }
+
+    fn attention_is_finite(memory: &[u8], array: RowArray) -> bool {
+        let sections = AttentionSections::of(array);
+        (0..array.rows).all(|index| {
+            let rotary = memory[sections.rotary(index)].as_chunks().0;
+            memory[sections.codes(index)].iter().all(|&code| code & 0x7f != E4M3_NAN)
+                && rotary.iter().all(|&bytes| f16::from_le_bytes(bytes).is_finite())
+                && memory[sections.exponents(index)].iter().all(|&exponent| exponent <= E8M0_MOST)
+        })
+    }
+
+    fn index_is_finite(memory: &[u8], array: RowArray) -> bool {
+        // Every four-bit code is a number.
+        (0..array.rows).all(|index| {
+            let (_, exponents) = index_sections(array, index);
+            memory[exponents].iter().all(|&exponent| exponent <= E8M0_MOST)
+        })
     }
 
     fn round_index_query(head: &mut [f32]) {

@@ -53,5 +53,13 @@ impl KvFormat for PlainRows {
         read(memory, array, index, row);
     }
 
+    fn attention_is_finite(memory: &[u8], array: RowArray) -> bool {
+        memory[..Self::attention_bytes(array)].as_chunks().0.iter().all(|bytes| f32::from_le_bytes(*bytes).is_finite())
+    }
+
+    fn index_is_finite(memory: &[u8], array: RowArray) -> bool {
+        Self::attention_is_finite(memory, array)
+    }
+
     fn round_index_query(_: &mut [f32]) {}
 }

@@ -1,6 +1,6 @@
 //! A bank in host memory.
 
-use crate::bank::{BLOCK_TOKENS, BankSizes, BlockPlace};
+use crate::bank::{BLOCK_TOKENS, BankImage, BankSizes, BlockPlace};
 use std::sync::Arc;
 
 /// Bytes that may be viewed as `f32`.
@@ -12,12 +12,24 @@ impl Memory {
         Memory(vec![0.0; bytes.div_ceil(4)])
     }
 
+    fn of(bytes: &[u8]) -> Memory {
+        let mut memory = Memory::zeroed(bytes.len());
+        memory.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        memory
+    }
+
     fn bytes(&self) -> &[u8] {
         bytemuck::cast_slice(&self.0)
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(&mut self.0)
+    }
+}
+
+impl AsRef<[u8]> for Memory {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
     }
 }
 
@@ -109,6 +121,19 @@ impl HostBank {
     pub(crate) fn restore(&mut self, checkpoint: &HostCheckpoint, tokens: usize) {
         self.blocks.truncate(tokens.div_ceil(BLOCK_TOKENS));
         self.recurrent[self.committed].0.copy_from_slice(&checkpoint.0.0);
+    }
+
+    /// Its bytes from block `first` on. Blocks are shared, not copied.
+    pub(crate) fn image(&self, first: usize) -> BankImage {
+        let blocks = self.blocks.iter().skip(first).map(|block| block.clone() as Arc<_>).collect();
+        BankImage { blocks, recurrent: self.before()[..self.sizes.recurrent].to_vec() }
+    }
+
+    /// A bank with these bytes.
+    pub(crate) fn from_image(sizes: BankSizes, image: &BankImage) -> HostBank {
+        let blocks = image.blocks.iter().map(|block| Arc::new(Memory::of(block.as_ref().as_ref()))).collect();
+        let recurrent = [Memory::of(&image.recurrent), Memory::zeroed(sizes.recurrent)];
+        HostBank { sizes, blocks, recurrent, committed: 0 }
     }
 
     /// Bytes this bank holds, shared blocks counted in full.

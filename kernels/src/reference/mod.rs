@@ -18,7 +18,7 @@ mod router;
 pub use bank::{HostBank, HostCheckpoint};
 
 use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
-use crate::bank::{BankSizes, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
 use crate::hyper_connection::{HyperConstants, Mixed, STREAMS};
@@ -95,6 +95,14 @@ impl<F: KvFormat> Backend for Cpu<F> {
     fn restore(&self, bank: &mut HostBank, checkpoint: &HostCheckpoint, tokens: usize) -> Result<(), BackendError> {
         bank.restore(checkpoint, tokens);
         Ok(())
+    }
+
+    fn read_bank(&self, bank: &HostBank, first: usize) -> Result<BankImage, BackendError> {
+        Ok(bank.image(first))
+    }
+
+    fn write_bank(&self, sizes: BankSizes, image: &BankImage) -> Result<HostBank, BackendError> {
+        Ok(HostBank::from_image(sizes, image))
     }
 
     fn bank_bytes(&self, bank: &HostBank) -> Bytes {

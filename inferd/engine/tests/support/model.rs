@@ -1,7 +1,7 @@
 //! The fake model, its rules and the controls that tests hold.
 
 use super::vocabulary::{ASSISTANT, EOS, SIZE};
-use ds4_model::{BankError, LogitsWanted, Model, ModelInfo, StepBatch, StepError, StepLogits};
+use ds4_model::{BankError, BankFormat, BankImage, LogitsWanted, Model, ModelInfo, StepBatch, StepError, StepLogits};
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex};
@@ -53,6 +53,8 @@ struct State {
     /// A step with this token is refused.
     poison: Option<TokenId>,
     panics: bool,
+    /// Stored banks are refused.
+    refuses_images: bool,
     /// Rows per segment, step by step.
     steps: Vec<Vec<usize>>,
     /// Rows of logits of one segment.
@@ -100,6 +102,10 @@ impl Controls {
 
     pub fn poison(&self, token: TokenId) {
         self.with(|state| state.poison = Some(token));
+    }
+
+    pub fn refuse_images(&self) {
+        self.with(|state| state.refuses_images = true);
     }
 
     pub fn panic_next(&self) {
@@ -152,6 +158,9 @@ impl Controls {
         fails
     }
 }
+
+/// Tokens of a block.
+const BLOCK_TOKENS: usize = 4;
 
 #[derive(Clone, Default)]
 struct Bank {
@@ -306,6 +315,33 @@ impl Model for FakeModel {
         copy.tokens.truncate(at.index());
         copy.checkpoints.retain(|&position| position <= at.index());
         Ok((self.insert(copy), at))
+    }
+
+    fn bank_format(&self) -> BankFormat {
+        let block = Bytes(4 * BLOCK_TOKENS as u64);
+        BankFormat { layout: "fake".into(), block_tokens: Tokens(BLOCK_TOKENS as u32), block, recurrent: Bytes(4) }
+    }
+
+    /// A block is its tokens' ids, the recurrent part their number.
+    fn export(&self, bank: BankId, first_block: usize) -> Result<BankImage, BankError> {
+        let tokens = &self.bank(bank)?.tokens;
+        let block = |tokens: &[TokenId]| {
+            let mut bytes: Vec<u8> = tokens.iter().flat_map(|token| token.0.to_le_bytes()).collect();
+            bytes.resize(4 * BLOCK_TOKENS, 0);
+            Arc::new(bytes) as Arc<_>
+        };
+        let blocks = tokens.chunks(BLOCK_TOKENS).skip(first_block).map(block).collect();
+        Ok(BankImage { blocks, recurrent: (tokens.len() as u32).to_le_bytes().to_vec() })
+    }
+
+    fn import(&mut self, tokens: Tokens, image: &BankImage) -> Result<BankId, BankError> {
+        if self.controls.with(|state| state.refuses_images) || image.recurrent != tokens.0.to_le_bytes() {
+            return Err(BankError::Image { problem: "is not one".into() });
+        }
+        let bytes = image.blocks.iter().flat_map(|block| block.as_ref().as_ref().as_chunks().0);
+        let tokens: Vec<TokenId> = bytes.take(tokens.index()).map(|id| TokenId(u32::from_le_bytes(*id))).collect();
+        let checkpoints = BTreeSet::from([tokens.len()]);
+        Ok(self.insert(Bank { tokens, checkpoints }))
     }
 
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {

@@ -1,7 +1,7 @@
 //! One conversation's state: memory, frontier and the checkpoints it can be cut back to.
 
 use ds4_kernels::backend::{Backend, BackendError};
-use ds4_kernels::bank::BankSizes;
+use ds4_kernels::bank::{BankImage, BankSizes};
 use ds4_units::{Bytes, Tokens};
 use std::collections::VecDeque;
 
@@ -30,6 +30,24 @@ impl<B: Backend> Bank<B> {
     pub(super) fn fork(&self, backend: &B) -> Result<Bank<B>, BackendError> {
         let (memory, checkpoints) = (backend.fork(&self.memory)?, self.checkpoints.clone());
         Ok(Bank { memory, tokens: self.tokens, pending: 0, checkpoints })
+    }
+
+    /// A bank of `tokens` tokens with these bytes. Its end is a position it can be cut back to.
+    pub(super) fn from_image(
+        backend: &B,
+        sizes: BankSizes,
+        tokens: Tokens,
+        image: &BankImage,
+    ) -> Result<Bank<B>, BackendError> {
+        let memory = backend.write_bank(sizes, image)?;
+        let mut bank = Bank { memory, tokens, pending: 0, checkpoints: VecDeque::new() };
+        bank.checkpoint(backend)?;
+        Ok(bank)
+    }
+
+    /// Its bytes from block `first` on.
+    pub(super) fn image(&self, backend: &B, first: usize) -> Result<BankImage, BackendError> {
+        backend.read_bank(&self.memory, first)
     }
 
     /// Tokens the bank holds.

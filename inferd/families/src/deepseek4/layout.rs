@@ -3,6 +3,7 @@
 use super::shape::{Compression, INDEX_WIDTH, Shape};
 use ds4_kernels::bank::{BLOCK_TOKENS, BankSizes, BlockPlace, PoolPlace, WINDOW, WindowPlace, pool_floats};
 use ds4_kernels::kv_rows::{KvFormat, RowArray};
+use ds4_model::BankImage;
 
 /// Every part starts at a multiple of this.
 const ALIGN: usize = 16;
@@ -34,6 +35,62 @@ impl BankLayout {
         let mut sizes = BankSizes { block: 0, recurrent: 0 };
         let layers = shape.compression.iter().map(|&compression| place_layer::<F>(shape, compression, &mut sizes));
         BankLayout { layers: layers.collect(), sizes }
+    }
+}
+
+impl BankLayout {
+    /// Everything that the bytes depend on: places and formats of all parts, in this build's words.
+    pub(super) fn describe<F: KvFormat>(&self) -> String {
+        let layers: Vec<String> = self.layers.iter().map(LayerPlaces::describe).collect();
+        let BankSizes { block, recurrent } = self.sizes;
+        format!("{} rows, pools of 3 sums, {block}+{recurrent} bytes: {}", F::NAME, layers.join(" "))
+    }
+
+    /// Whether an image of `tokens` tokens has this layout's sizes and only finite numbers; else what is wrong.
+    pub(super) fn check<F: KvFormat>(&self, tokens: usize, image: &BankImage) -> Result<(), String> {
+        let wanted = tokens.div_ceil(BLOCK_TOKENS);
+        if image.blocks.len() != wanted {
+            return Err(format!("has {} blocks; {tokens} tokens take {wanted}", image.blocks.len()));
+        }
+        let wrong =
+            image.blocks.iter().map(|block| block.as_ref().as_ref()).find(|block| block.len() != self.sizes.block);
+        if let Some(block) = wrong {
+            return Err(format!("has a block of {} bytes; they have {}", block.len(), self.sizes.block));
+        }
+        if image.recurrent.len() != self.sizes.recurrent {
+            let found = image.recurrent.len();
+            return Err(format!("has a recurrent part of {found} bytes; they have {}", self.sizes.recurrent));
+        }
+        for (index, layer) in self.layers.iter().enumerate() {
+            if !layer.is_finite::<F>(image) {
+                return Err(format!("has a value in layer {index} that is not a finite number"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LayerPlaces {
+    fn describe(&self) -> String {
+        let rows = |places: &Option<CompressedPlaces>| places.map_or(0, |places| places.rows.array.rows);
+        format!("{}x{}+{}", self.window.array.width, rows(&self.compressed), rows(&self.index))
+    }
+
+    fn is_finite<F: KvFormat>(&self, image: &BankImage) -> bool {
+        let rows = |places: &CompressedPlaces, is_finite: fn(&[u8], RowArray) -> bool| {
+            image
+                .blocks
+                .iter()
+                .all(|block| is_finite(&block.as_ref().as_ref()[places.rows.offset..], places.rows.array))
+        };
+        let pool = |places: &CompressedPlaces| {
+            let bytes = &image.recurrent[places.pool.offset..][..places.pool.floats * size_of::<f32>()];
+            // The largest gate of no token at all is minus infinity.
+            bytes.as_chunks().0.iter().all(|&bytes| f32::from_le_bytes(bytes) < f32::INFINITY)
+        };
+        F::attention_is_finite(&image.recurrent[self.window.offset..], self.window.array)
+            && self.compressed.iter().all(|places| pool(places) && rows(places, F::attention_is_finite))
+            && self.index.iter().all(|places| pool(places) && rows(places, F::index_is_finite))
     }
 }
 

@@ -8,10 +8,11 @@ use super::shape::Shape;
 use ds4_import::Weights;
 use ds4_kernels::Rows;
 use ds4_kernels::backend::{Backend, BackendError};
-use ds4_kernels::bank::BLOCK_TOKENS;
+use ds4_kernels::bank::{self as kernels, BLOCK_TOKENS, BankSizes};
 use ds4_kernels::step::Step;
 use ds4_model::{
-    BankError, BindOptions, FamilyError, LogitsWanted, Model, ModelInfo, Segment, StepBatch, StepError, StepLogits,
+    BankError, BankFormat, BankImage, BindOptions, FamilyError, LogitsWanted, Model, ModelInfo, Segment, StepBatch,
+    StepError, StepLogits,
 };
 use ds4_units::{BankId, Bytes, Tokens};
 use std::collections::BTreeMap;
@@ -179,6 +180,36 @@ impl<B: Backend> Model for DeepSeek4<B> {
         let mut copy = original.fork(&self.backend).map_err(bank_error)?;
         let reached = copy.truncate(&self.backend, self.layout.sizes, to).map_err(bank_error)?;
         Ok((self.add(copy), reached))
+    }
+
+    fn bank_format(&self) -> BankFormat {
+        let BankSizes { block, recurrent } = self.layout.sizes;
+        BankFormat {
+            layout: format!("{} {}", super::ARCHITECTURE, self.layout.describe::<B::Kv>()),
+            block_tokens: Tokens(BLOCK_TOKENS as u32),
+            block: Bytes(block as u64),
+            recurrent: Bytes(recurrent as u64),
+        }
+    }
+
+    fn export(&self, bank: BankId, first_block: usize) -> Result<BankImage, BankError> {
+        let held = self.bank(bank)?;
+        let mut image = held.image(&self.backend, first_block).map_err(bank_error)?;
+        // A step that failed may have left blocks beyond the frontier.
+        image.blocks.truncate(held.tokens().index().div_ceil(BLOCK_TOKENS).saturating_sub(first_block));
+        Ok(BankImage { blocks: image.blocks, recurrent: image.recurrent })
+    }
+
+    fn import(&mut self, tokens: Tokens, image: &BankImage) -> Result<BankId, BankError> {
+        if tokens > self.info.context {
+            let problem = format!("has {} tokens; the context is {}", tokens.0, self.info.context.0);
+            return Err(BankError::Image { problem });
+        }
+        let refused = |problem| BankError::Image { problem };
+        self.layout.check::<B::Kv>(tokens.index(), image).map_err(refused)?;
+        let image = kernels::BankImage { blocks: image.blocks.clone(), recurrent: image.recurrent.clone() };
+        let bank = Bank::from_image(&self.backend, self.layout.sizes, tokens, &image).map_err(bank_error)?;
+        Ok(self.add(bank))
     }
 
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {

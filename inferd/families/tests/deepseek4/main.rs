@@ -1,6 +1,7 @@
 //! The DeepSeek V4 family against independent references.
 
 mod demo;
+mod images;
 mod kit;
 mod oracle;
 mod partitions;
