@@ -27,6 +27,11 @@ impl Account {
         Account::new(Governor::new(Floors::default(), Census::default()), Box::new(move || free), None)
     }
 
+    /// The governor behind it.
+    pub(crate) fn governor(&self) -> &Governor {
+        &self.governor
+    }
+
     /// Asks for a promise that all conversations together may come to hold `proposed` bytes; makes it if it can.
     pub(crate) fn ask(&mut self, proposed: Bytes) -> Quote {
         let observation = (self.observe)();

@@ -2,6 +2,7 @@
 
 use crate::outbox::{EventStream, outbox};
 use crate::scheduler::{Scheduler, Waiting};
+use crate::stats::Observatory;
 use crate::{Account, EngineOptions, GenerateRequest, QUEUED_MAX, Refused};
 use ds4_model::{LoadedModel, ModelInfo};
 use ds4_units::Tokens;
@@ -25,6 +26,7 @@ pub struct EngineHandle {
     inbox: SyncSender<Command>,
     queued: Arc<AtomicUsize>,
     info: Arc<ModelInfo>,
+    observatory: Observatory,
 }
 
 enum Command {
@@ -58,9 +60,12 @@ impl Engine {
         // Waiting requests are counted, so the channel is never full; one place more is for the stop command.
         let (inbox, commands) = mpsc::sync_channel(QUEUED_MAX + 1);
         let info = Arc::new(loaded.model.info().clone());
+        let governor = account.governor().clone();
         let scheduler = Scheduler::new(loaded, options, account);
+        let observatory = Observatory { counters: scheduler.counters.clone(), governor };
+        observatory.counters.banks.set(options.banks);
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || run(scheduler, &commands))?;
-        Ok(Engine { handle: EngineHandle { inbox, queued: Arc::default(), info }, thread })
+        Ok(Engine { handle: EngineHandle { inbox, queued: Arc::default(), info, observatory }, thread })
     }
 
     /// A door to the engine.
@@ -90,6 +95,11 @@ impl EngineHandle {
         &self.info
     }
 
+    /// Where the engine can be looked at.
+    pub fn observatory(&self) -> &Observatory {
+        &self.observatory
+    }
+
     /// Requests that wait for a bank now.
     pub fn queued(&self) -> usize {
         self.queued.load(Ordering::Acquire)
@@ -111,7 +121,11 @@ impl EngineHandle {
         let slot = QueueSlot::take(&self.queued).ok_or(Refused::QueueFull { limit: QUEUED_MAX })?;
         let (outbox, stream) = outbox();
         let waiting = Waiting { request, outbox, submitted: Instant::now(), slot };
-        self.inbox.try_send(Command::Generate(Box::new(waiting))).map_err(|_| Refused::Stopped)?;
+        self.observatory.counters.started.add(1);
+        self.inbox.try_send(Command::Generate(Box::new(waiting))).map_err(|_| {
+            self.observatory.counters.failed.add(1);
+            Refused::Stopped
+        })?;
         Ok(stream)
     }
 }

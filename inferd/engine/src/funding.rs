@@ -85,6 +85,7 @@ impl Scheduler {
     fn give_up(&mut self, bank: BankId) {
         self.warm.take(bank);
         self.model.close_bank(bank);
+        self.counters.reclaimed_banks.add(1);
         self.enter_into_books();
     }
 

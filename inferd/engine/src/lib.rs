@@ -23,6 +23,7 @@ mod rows;
 mod running;
 mod sampler;
 mod scheduler;
+mod stats;
 mod stop;
 mod warm;
 
@@ -41,5 +42,6 @@ pub use limits::{
 pub use outbox::EventStream;
 pub use request::{GenerateRequest, Refused};
 pub use sampler::{NotFinite, Sampling};
+pub use stats::{Observatory, Stats};
 
 use engine::QueueSlot;

@@ -9,6 +9,7 @@ use crate::limits::CHARGED_MORE;
 use crate::outbox::Outbox;
 use crate::rows;
 use crate::running::{End, Running};
+use crate::stats::Counters;
 use crate::warm::{Warm, WarmBanks};
 use crate::{EngineOptions, Event, GenerateRequest, QueueSlot, RequestFault};
 use ds4_model::{LoadedModel, Model, PromptCodec, Segment, StepBatch, StepError, StepLogits, Tokenizer};
@@ -37,6 +38,7 @@ pub(crate) struct Scheduler {
     /// In order of admission.
     pub(crate) running: Vec<Running>,
     pub(crate) warm: WarmBanks,
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// Rows that one running request computes in a step.
@@ -57,6 +59,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             running: Vec::new(),
             warm: WarmBanks::default(),
+            counters: Arc::default(),
         }
     }
 
@@ -72,12 +75,16 @@ impl Scheduler {
         let shares = self.plan();
         self.compute(&shares);
         self.enter_into_books();
+        self.counters.running.set(self.running.len());
+        self.counters.warm.set(self.warm.len());
         !(self.running.is_empty() && self.waiting.is_empty())
     }
 
     /// Requests whose readers are gone leave, waiting ones and running ones.
     fn drop_cancelled(&mut self) {
+        let before = self.waiting.len();
         self.waiting.retain(|waiting| !waiting.outbox.is_cancelled());
+        self.counters.canceled.add(before - self.waiting.len());
         let gone = self.running.iter().enumerate().filter(|(_, running)| running.is_cancelled());
         let gone = gone.map(|(index, _)| (index, End::Cancelled)).collect();
         self.retire(gone);
@@ -89,7 +96,10 @@ impl Scheduler {
             let promise = self.first_promise(&waiting.request);
             match self.fund(&waiting.request, promise) {
                 Funded::Yes(choice) => self.start(waiting, choice, promise),
-                Funded::Never(refusal) => waiting.outbox.end(Event::Failed(refusal.into())),
+                Funded::Never(refusal) => {
+                    self.counters.refused.add(1);
+                    waiting.outbox.end(Event::Failed(refusal.into()));
+                }
                 Funded::Later => return self.waiting.push_front(waiting),
             }
         }
@@ -100,6 +110,7 @@ impl Scheduler {
         drop(slot);
         let model = self.model.as_mut();
         let seat = admit::seat(model, &self.running, &mut self.warm, self.options.banks, &request.prompt, choice);
+        self.counters.admitted(seat.reuse, seat.cached);
         let context = self.model.info().context;
         let running = Running::start(request, seat, promise, context, outbox, submitted);
         let announced = running.announce();
@@ -166,7 +177,25 @@ impl Scheduler {
     fn step(&mut self, shares: &[Share]) -> Result<StepLogits, StepError> {
         let segments: Vec<Segment<'_>> =
             shares.iter().map(|share| self.running[share.index].segment(share.rows)).collect();
-        self.model.step(&StepBatch { segments: &segments })
+        let logits = self.model.step(&StepBatch { segments: &segments });
+        if logits.is_ok() {
+            self.count_step(shares);
+        } else {
+            self.counters.step_faults.add(1);
+        }
+        logits
+    }
+
+    fn count_step(&self, shares: &[Share]) {
+        let rows = |decoding: bool| -> usize {
+            let kind = shares.iter().filter(|share| self.running[share.index].is_decoding() == decoding);
+            kind.map(|share| share.rows).sum()
+        };
+        let (decoded, computed) = (rows(true), rows(false));
+        self.counters.decoded.add(decoded);
+        self.counters.prefilled_computed.add(computed);
+        self.counters.steps.add(1);
+        self.counters.decode_steps.add(usize::from(decoded > 0));
     }
 
     fn advance<'a>(
@@ -194,6 +223,7 @@ impl Scheduler {
     fn retire(&mut self, mut ended: Vec<(usize, End)>) {
         ended.sort_unstable_by_key(|&(index, _)| index);
         for (removed, (index, end)) in ended.into_iter().enumerate() {
+            self.counters.ended(&end);
             let (bank, record) = self.running.remove(index - removed).leave(end);
             match record {
                 Some(record) if self.model.checkpoint(bank).is_ok() => self.warm.keep(Warm { bank, record }),
@@ -204,6 +234,7 @@ impl Scheduler {
 
     /// Ends everything at once.
     pub(crate) fn stop(mut self) {
+        self.counters.failed.add(self.waiting.len() + self.running.len());
         for waiting in self.waiting.drain(..) {
             waiting.outbox.end(Event::Failed(RequestFault::EngineStopped));
         }

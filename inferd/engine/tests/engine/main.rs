@@ -11,3 +11,4 @@ mod memory;
 mod prompt_logprobs;
 mod reuse;
 mod schedule;
+mod stats;
