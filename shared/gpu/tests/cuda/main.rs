@@ -3,6 +3,7 @@
 mod buffers;
 mod driver;
 mod sharing;
+mod weights;
 
 use ds4_gpu::cuda::Gpu;
 

@@ -1,5 +1,6 @@
+#![allow(unsafe_code)]
 use crate::gpu;
-use ds4_gpu::cuda::{Access, CudaError, Gpu, Mapping, PhysAlloc, VaRange, leaked_handles};
+use ds4_gpu::cuda::{Access, CudaError, Gpu, Mapping, PhysAlloc, Stream, VaRange, leaked_handles, zero_async};
 use ds4_gpu::{DeviceMemory, Memory};
 use ds4_units::Bytes;
 use std::os::fd::AsFd;
@@ -87,4 +88,38 @@ fn a_descriptor_of_something_else_is_refused() {
     let gpu = gpu();
     let file = std::fs::File::open("/dev/null").unwrap();
     assert!(PhysAlloc::import(&gpu, file.as_fd(), gpu.granularity()).is_err());
+}
+
+/// Tells this program that it is the process that writes where it must not.
+const WRITES: &str = "DS4_TEST_WRITES_READ_ONLY";
+
+// A fault ends everything of its process on the device, so it happens in a child.
+#[test]
+fn writing_through_a_read_only_mapping_fails_and_changes_nothing() {
+    let gpu = gpu();
+    let (memory, mapping) = filled(&gpu, 7);
+    let fd = memory.export().unwrap();
+    let child = PhysAlloc::import(&gpu, fd.as_fd(), memory.len()).unwrap();
+    let read_only = Mapping::alone(Arc::new(child), Access::ReadOnly).unwrap();
+    if std::env::var_os(WRITES).is_some() {
+        let stream = Stream::new(&gpu).unwrap();
+        // SAFETY: the address is a mapping's, alive; that it must not be written is what is tried here.
+        let filled = unsafe { zero_async(&stream, read_only.address(), 4096) };
+        let error = filled.and_then(|()| stream.synchronize()).expect_err("the write went through");
+        println!("refused with {error}");
+        let mut byte = [0];
+        let after = mapping.read(0, &mut byte);
+        println!("after a fault this process reads: {after:?}");
+        return;
+    }
+    let this_test = "sharing::writing_through_a_read_only_mapping_fails_and_changes_nothing";
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([this_test, "--exact", "--nocapture"])
+        .env(WRITES, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("refused with"), "{text}");
+    println!("{text}");
+    assert_eq!((byte(&mapping, 0), byte(&read_only, 0)), (7, 7));
 }
