@@ -1,10 +1,10 @@
 //! What the command line asks for, checked.
 
 use crate::access::Access;
-use crate::config::{Args, Backend, Platform, PrintFormat, StaleChoice, VerifyChoice};
+use crate::config::{Args, Backend, KeepArgs, KeeperChoice, Platform, PrintFormat, StaleChoice, VerifyChoice};
 use crate::replaced::replaced_flag;
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches};
+use clap::{CommandFactory, FromArgMatches, Parser};
 use ds4_host::{RunDirError, choose_run_dir, printable, run_dir_candidates};
 use ds4_manifest::{Trust, TrustError, check_folder};
 use ds4_resident::{Role, Verify};
@@ -17,6 +17,8 @@ use thiserror::Error;
 
 /// A Unix socket's longest path.
 const SOCKET_PATH_MAX: usize = 107;
+/// Name of a keeper's socket.
+const KEEPER_SOCKET: &str = "keeper.sock";
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -27,8 +29,10 @@ pub enum Command {
     Plan(PlanConfig),
     /// Ask a running owner how it is.
     Status(StatusConfig),
-    /// Tell a running owner to shut down.
+    /// Tell a running owner to shut down, and a keeper to let go.
     Release(StatusConfig),
+    /// Hold what owners park.
+    Keep(KeepConfig),
 }
 
 /// The models and how to lay them out.
@@ -96,6 +100,26 @@ pub struct ServeConfig {
     pub drain_timeout: Duration,
     /// Whether a dead owner's manifest is replaced or left to an operator.
     pub replace_stale: bool,
+    /// Its keeper, unless it does without.
+    pub keeper: Option<KeeperConfig>,
+}
+
+/// How to keep.
+#[derive(Debug)]
+pub struct KeepConfig {
+    /// The socket.
+    pub socket: PathBuf,
+    /// The lock.
+    pub lock: PathBuf,
+}
+
+/// Whether and where an owner has a keeper.
+#[derive(Clone, Debug)]
+pub struct KeeperConfig {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Whether to start one if none runs.
+    pub start: bool,
 }
 
 /// Files of a running owner.
@@ -116,6 +140,10 @@ pub struct StatusConfig {
     pub manifests: Vec<PathBuf>,
     /// The socket, if it was named.
     pub socket: Option<PathBuf>,
+    /// Sockets of keepers to look at, best first.
+    pub keepers: Vec<PathBuf>,
+    /// The owner's name.
+    pub name: String,
     /// Whether the answer is JSON.
     pub json: bool,
     /// How long to wait until the owner is ready.
@@ -203,6 +231,9 @@ impl Command {
         if let Some((flag, instead)) = arguments.iter().skip(1).find_map(|argument| replaced_flag(argument)) {
             return Err(CommandError::Replaced { flag: flag.to_owned(), instead });
         }
+        if arguments.get(1).is_some_and(|argument| argument == "keep") {
+            return keep_config(arguments, platform).map(Command::Keep);
+        }
         let command = Args::command();
         let matches = command.clone().try_get_matches_from(arguments)?;
         let args = Args::from_arg_matches(&matches)?;
@@ -217,9 +248,11 @@ impl Command {
             let json = args.print_plan == Some(PrintFormat::Json);
             return Ok(Command::Plan(PlanConfig { load, json, settings }));
         }
+        let paths = Paths::choose(&args, platform)?;
         Ok(Command::Serve(ServeConfig {
             load,
-            paths: Paths::choose(&args, platform)?,
+            keeper: keeper_config(&args, &paths)?,
+            paths,
             name: args.name,
             access: Access { uids: args.allow_uid, gids: args.allow_gid },
             drain_timeout: Duration::from_secs(args.drain_timeout),
@@ -262,6 +295,45 @@ fn backend(args: &Args) -> Result<BackendChoice, CommandError> {
     }
 }
 
+/// Everything after `keep`.
+fn keep_config(arguments: &[OsString], platform: &Platform) -> Result<KeepConfig, CommandError> {
+    let rest = arguments.iter().enumerate().filter(|(position, _)| *position != 1).map(|(_, argument)| argument);
+    let args = KeepArgs::try_parse_from(rest)?;
+    let socket = match &args.keeper_socket {
+        Some(path) => absolute(path)?,
+        None => {
+            let dir = choose_run_dir(args.run_dir.as_deref(), platform.xdg_runtime_dir.as_deref())?;
+            absolute(&dir.join(KEEPER_SOCKET))?
+        }
+    };
+    check_socket(&socket)?;
+    Ok(KeepConfig { lock: socket.with_extension("lock"), socket })
+}
+
+fn keeper_config(args: &Args, paths: &Paths) -> Result<Option<KeeperConfig>, CommandError> {
+    let start = match args.keeper {
+        KeeperChoice::Off => return Ok(None),
+        KeeperChoice::Use => false,
+        KeeperChoice::Start => true,
+    };
+    let socket = match &args.keeper_socket {
+        Some(path) => absolute(path)?,
+        None => keeper_beside(&paths.manifest),
+    };
+    check_socket(&socket)?;
+    Ok(Some(KeeperConfig { socket, start }))
+}
+
+/// The keeper's socket for an owner whose manifest is here, unless it was named.
+fn keeper_beside(manifest: &Path) -> PathBuf {
+    manifest.with_file_name(KEEPER_SOCKET)
+}
+
+fn check_socket(path: &Path) -> Result<(), CommandError> {
+    let len = path.as_os_str().len();
+    if len > SOCKET_PATH_MAX { Err(CommandError::SocketPath { path: path.to_owned(), len }) } else { Ok(()) }
+}
+
 fn status_config(args: &Args, platform: &Platform) -> Result<StatusConfig, CommandError> {
     let manifests = match &args.manifest {
         Some(path) => vec![absolute(path)?],
@@ -270,8 +342,14 @@ fn status_config(args: &Args, platform: &Platform) -> Result<StatusConfig, Comma
             .map(|dir| dir.join(format!("{}.json", args.name)))
             .collect(),
     };
+    let keepers = match &args.keeper_socket {
+        Some(path) => vec![absolute(path)?],
+        None => manifests.iter().map(|manifest| keeper_beside(manifest)).collect(),
+    };
     Ok(StatusConfig {
         manifests,
+        keepers,
+        name: args.name.clone(),
         socket: args.broker_socket.as_deref().map(absolute).transpose()?,
         json: args.json,
         wait: Duration::from_secs(args.wait.unwrap_or(0)),
@@ -300,10 +378,7 @@ impl Paths {
                 return Err(CommandError::NotUtf8 { path: path.clone() });
             }
         }
-        let len = socket.as_os_str().len();
-        if len > SOCKET_PATH_MAX {
-            return Err(CommandError::SocketPath { path: socket, len });
-        }
+        check_socket(&socket)?;
         check_folder(&manifest, &Trust::own_and([]))?;
         Ok(Paths { manifest, socket, lock })
     }

@@ -23,6 +23,20 @@ const EXITS: &[Exit] = &[
     Exit::OwnerUnreachable,
 ];
 
+/// Exit codes of `ds4-weightd keep`.
+const KEEP_EXITS: &[Exit] = &[Exit::Ok, Exit::Failed, Exit::Usage, Exit::LockHeld];
+
+const KEEP_ABOUT: &str = "\
+Holds the memory of weights while owners come and go.
+
+An owner parks the weights it has loaded: it gives the keeper descriptors of their \
+memory, which keep it, on a GPU too. When the owner crashes or is upgraded, the next \
+one takes them back and is ready without reading the model. The keeper itself maps \
+nothing and uses no GPU.
+
+It keeps what it has until ds4-weightd --release, or until it is stopped with SIGTERM, \
+which frees everything that no worker uses.";
+
 const LONG_ABOUT: &str = "\
 Loads a model once and lends it to workers.
 
@@ -42,6 +56,7 @@ Examples:
   ds4-weightd --status                       ask the running owner how it is
   ds4-weightd --status --wait 600            the same, once it is ready or ten minutes have passed
   ds4-weightd --release                      stop it and free the memory
+  ds4-weightd keep                           hold the memory while owners are restarted or upgraded
 
 ";
 
@@ -124,6 +139,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", env = "DS4_RUN_DIR")]
     pub(crate) run_dir: Option<PathBuf>,
 
+    /// What a keeper is for this owner: it holds the weights while the owner is away
+    #[arg(long, value_enum, value_name = "CHOICE", default_value = "use", env = "DS4_KEEPER")]
+    pub(crate) keeper: KeeperChoice,
+
+    /// The keeper's socket [default: keeper.sock in the manifest's folder]
+    #[arg(long, value_name = "FILE", env = "DS4_KEEPER_SOCKET")]
+    pub(crate) keeper_socket: Option<PathBuf>,
+
     /// Name of this owner where several run on one host
     #[arg(long, value_name = "NAME", default_value = "weights", env = "DS4_NAME")]
     pub(crate) name: String,
@@ -189,7 +212,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["release", "dry_run", "print_plan"])]
     pub(crate) status: bool,
 
-    /// Tell the running owner to shut down, and wait until it has
+    /// Tell the running owner, and the keeper, to free the weights, and wait until they have
     #[arg(long, conflicts_with_all = ["dry_run", "print_plan"])]
     pub(crate) release: bool,
 
@@ -208,6 +231,34 @@ pub(crate) enum Backend {
     Memfd,
     /// GPU memory, for workers on that GPU
     Vmm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KeeperChoice {
+    /// Do without
+    Off,
+    /// Take weights back from a keeper that runs, and park them with it
+    Use,
+    /// The same, and start one if none runs
+    Start,
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "ds4-weightd keep",
+    version,
+    about = "Holds the memory of weights while owners come and go",
+    long_about = KEEP_ABOUT,
+    after_help = Exit::help(KEEP_EXITS),
+)]
+pub(crate) struct KeepArgs {
+    /// Folder for socket and lock [default: /run/ds4 if it can be written, else $XDG_RUNTIME_DIR/ds4]
+    #[arg(long, value_name = "DIR", env = "DS4_RUN_DIR")]
+    pub(crate) run_dir: Option<PathBuf>,
+
+    /// The socket that owners connect to [default: keeper.sock in the run directory]
+    #[arg(long, value_name = "FILE", env = "DS4_KEEPER_SOCKET")]
+    pub(crate) keeper_socket: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,6 +3,7 @@
 use crate::bell::wait;
 use crate::broker::Broker;
 use crate::error::OwnerError;
+use crate::parking::Parking;
 use crate::store::{Holdings, Stage, Store};
 use ds4_host::StopSignals;
 use ds4_manifest::Published;
@@ -20,13 +21,15 @@ pub(crate) fn wait_for_stop(store: &Store, signals: &StopSignals) -> Result<(), 
     Ok(())
 }
 
-/// Takes the manifest back first, so that no new worker comes; tells the workers and waits for them; then frees.
+/// Takes the manifest back first, so that no new worker comes; tells the workers and waits for them; then frees, or
+/// leaves the weights to the keeper that has them.
 /// A further signal ends the waiting. Blocks for `timeout` at most.
 pub(crate) fn drain(
     published: Published,
     broker: Broker,
     store: Arc<Store>,
     holdings: Arc<Holdings>,
+    parking: &Parking,
     timeout: Duration,
     signals: &StopSignals,
 ) -> Result<(), OwnerError> {
@@ -54,11 +57,18 @@ pub(crate) fn drain(
         warn!(workers, "workers keep what they have mapped; its memory is free when they end");
     }
     let bytes = holdings.manifest.totals.allocated.0;
+    if store.is_release() {
+        parking.forget();
+    }
+    let keeper = parking.keeper_pid();
     // All three hold the weights.
     drop(broker);
     drop(store);
     drop(holdings);
-    info!(bytes, "released");
+    match keeper {
+        None => info!(bytes, "released"),
+        Some(keeper) => info!(bytes, keeper, "parked"),
+    }
     Ok(unpublished?)
 }
 

@@ -1,7 +1,8 @@
 //! Why an owner ends, and with which exit code.
 
 use crate::backend::BackendError;
-use crate::broker::BrokerError;
+use crate::keeper::KeeperError;
+use crate::listener::ListenError;
 use crate::lock::LockError;
 use crate::stale::StaleError;
 use ds4_gguf::GgufError;
@@ -22,10 +23,13 @@ pub enum OwnerError {
     Stale(#[from] StaleError),
     /// The socket was not opened.
     #[error(transparent)]
-    Broker(#[from] BrokerError),
+    Broker(#[from] ListenError),
     /// The GPU cannot be used.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// The keeper does not do its part.
+    #[error(transparent)]
+    Keeper(#[from] KeeperError),
     /// The model's files cannot be opened.
     #[error(transparent)]
     Model(#[from] GgufError),
@@ -80,7 +84,7 @@ impl OwnerError {
     /// The exit code.
     pub fn exit(&self) -> Exit {
         match self {
-            OwnerError::Lock(LockError::Held { .. }) | OwnerError::Broker(BrokerError::InUse { .. }) => Exit::LockHeld,
+            OwnerError::Lock(LockError::Held { .. }) | OwnerError::Broker(ListenError::InUse { .. }) => Exit::LockHeld,
             OwnerError::Stale(StaleError::Live { .. }) => Exit::LockHeld,
             OwnerError::Publish(PublishError::Taken { .. }) => Exit::LockHeld,
             OwnerError::Lock(LockError::Unusable { .. }) | OwnerError::Broker(_) => Exit::Usage,
@@ -101,6 +105,7 @@ impl OwnerError {
             OwnerError::Backend(_) => Exit::Device,
             OwnerError::Aborted => Exit::Aborted,
             OwnerError::Memory(_)
+            | OwnerError::Keeper(_)
             | OwnerError::SelfCheck { .. }
             | OwnerError::Publish(_)
             | OwnerError::System { .. } => Exit::Failed,

@@ -27,14 +27,10 @@ pub(crate) fn manifest(
         instance: facts.instance,
         generation: facts.generation,
         state: State::Ready,
-        created_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        created_at: now(),
         owner,
         device: described(destination),
-        broker: Broker {
-            path: paths.socket.to_string_lossy().into_owned(),
-            proto_min: PROTO_MIN,
-            proto_max: PROTO_MAX,
-        },
+        broker: broker(paths),
         models: resident
             .identities
             .iter()
@@ -48,6 +44,28 @@ pub(crate) fn manifest(
     };
     manifest.totals = manifest.count();
     manifest
+}
+
+/// The manifest of weights that an earlier owner loaded, as this owner publishes it.
+pub(crate) fn republished(manifest: WeightsManifest, facts: &Facts, owner: Owner, paths: &Paths) -> WeightsManifest {
+    WeightsManifest {
+        instance: facts.instance,
+        generation: facts.generation,
+        state: State::Ready,
+        created_at: now(),
+        owner,
+        broker: broker(paths),
+        ..manifest
+    }
+}
+
+fn broker(paths: &Paths) -> Broker {
+    Broker { path: paths.socket.to_string_lossy().into_owned(), proto_min: PROTO_MIN, proto_max: PROTO_MAX }
+}
+
+/// Seconds since 1970 UTC.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn artifacts(plan: &Plan, resident: &Resident) -> Vec<Artifact> {

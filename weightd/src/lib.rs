@@ -7,7 +7,7 @@
 //!
 //! Log lines that programs may rely on, each at the end of a line of standard error:
 //! `broker listening path=…`, `ready manifest=… instance=… generation=… ranges=… bytes=… load_s=… gib_per_s=…`,
-//! `draining workers=… timeout_s=…`, `released bytes=…`.
+//! `draining workers=… timeout_s=…`, `released bytes=…`, or `parked bytes=…` when a keeper holds them.
 //!
 //! Threads: the main thread loads and waits for signals; one accepts connections; one per connection serves it. All
 //! block in poll, so an idle owner uses no CPU.
@@ -21,10 +21,13 @@ mod config;
 mod drain;
 mod error;
 mod holders;
+mod keeper;
 mod layout;
+mod listener;
 mod loading;
 mod lock;
 mod owner;
+mod parking;
 mod process;
 mod replaced;
 mod report;
@@ -36,11 +39,12 @@ mod store;
 pub use access::Access;
 pub use backend::BackendError;
 pub use command::{
-    BackendChoice, Command, CommandError, DeviceChoice, LoadConfig, Paths, PlanConfig, ServeConfig, Setting,
-    StatusConfig,
+    BackendChoice, Command, CommandError, DeviceChoice, KeepConfig, KeeperConfig, LoadConfig, Paths, PlanConfig,
+    ServeConfig, Setting, StatusConfig,
 };
 pub use config::Platform;
 pub use error::OwnerError;
+pub use keeper::KeeperError;
 
 use ds4_host::{Exit, StopSignals};
 
@@ -51,5 +55,6 @@ pub fn run(command: Command, signals: &StopSignals) -> Result<Exit, OwnerError> 
         Command::Plan(config) => report::show_plan(&config).map(|()| Exit::Ok),
         Command::Status(config) => Ok(status::status(&config, signals)),
         Command::Release(config) => Ok(status::release(&config, signals)),
+        Command::Keep(config) => keeper::keep(&config, signals).map(|()| Exit::Ok),
     }
 }

@@ -60,26 +60,35 @@ pub(crate) fn check_fd_limit(plan: &Plan, have: u64) -> Result<(), OwnerError> {
     if need <= have { Ok(()) } else { Err(OwnerError::FdLimit { ranges, need, have }) }
 }
 
-/// Loads everything, entering each stage in `store` as it begins. Blocks; a stop ends it within one piece of 2 MiB.
-pub(crate) fn load_weights(
+/// Opens the models and plans, entering each stage in `store` as it begins. Blocks on the disk.
+pub(crate) fn prepare_stage(
     config: &LoadConfig,
     destination: Destination,
-    name: &str,
     fd_limit: u64,
     store: &Store,
-) -> Result<(Prepared, Resident), OwnerError> {
-    let go_on = || if store.is_stopped() { Err(OwnerError::Aborted) } else { Ok(()) };
-    go_on()?;
+) -> Result<Prepared, OwnerError> {
+    go_on(store)?;
     store.enter(Stage::Planning);
     let prepared = prepare(config, destination)?;
     check_fd_limit(&prepared.plan, fd_limit)?;
-    go_on()?;
+    go_on(store)?;
+    Ok(prepared)
+}
+
+/// Checks memory and loads everything, entering each stage in `store` as it begins. Blocks; a stop ends it within one
+/// piece of 2 MiB.
+pub(crate) fn load_weights(
+    config: &LoadConfig,
+    prepared: &Prepared,
+    name: &str,
+    store: &Store,
+) -> Result<Resident, OwnerError> {
     store.enter(Stage::Preflight);
     let tables = prepared.check_memory(config)?;
     store.set_memory(tables.iter().flat_map(terms).collect());
     tables.iter().for_each(|table| table.to_string().lines().for_each(|line| info!("{line}")));
     tables.iter().try_for_each(|table| warn_or_refuse(table, config.preflight))?;
-    go_on()?;
+    go_on(store)?;
     let total = prepared.plan.bytes_to_read();
     store.enter(Stage::Loading { total, since: Instant::now() });
     let models: Vec<(Role, &Model)> = prepared.models.iter().map(|(role, model)| (*role, model)).collect();
@@ -94,8 +103,12 @@ pub(crate) fn load_weights(
     let reading = Reading { threads: destination.threads(), progress: &shown, cancel: store.stop_flag() };
     let resident = load(&prepared.plan, &models, &options, &*destination.memory(), &reading)?;
     drop(shown);
-    go_on()?;
-    Ok((prepared, resident))
+    go_on(store)?;
+    Ok(resident)
+}
+
+fn go_on(store: &Store) -> Result<(), OwnerError> {
+    if store.is_stopped() { Err(OwnerError::Aborted) } else { Ok(()) }
 }
 
 /// Progress goes to the terminal and to whoever asks the broker.

@@ -6,9 +6,10 @@ use crate::command::ServeConfig;
 use crate::drain::{drain, wait_for_stop};
 use crate::error::OwnerError;
 use crate::holders::{Holder, holders};
-use crate::layout::manifest;
-use crate::loading::{load_weights, reserve};
+use crate::layout::{manifest, republished};
+use crate::loading::{load_weights, prepare_stage, reserve};
 use crate::lock::OwnerLock;
+use crate::parking::{Parking, TakenBack};
 use crate::process::this_process;
 use crate::stale::clear_previous;
 use crate::store::{Facts, Holdings, Stage, Store};
@@ -46,7 +47,10 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
     );
     // Fields of this function drop in reverse order: manifest, weights, socket, lock.
     let _lock = OwnerLock::acquire(&paths.lock, &paths.manifest)?;
-    let generation = clear_previous(&paths.manifest, config.replace_stale)? + 1;
+    let previous = clear_previous(&paths.manifest, config.replace_stale)?;
+    let parking = Parking::find(config.keeper.as_ref(), &config.name);
+    let kept = parking.kept();
+    let generation = previous.max(kept.as_ref().map_or(0, |kept| kept.generation)) + 1;
     let facts = facts(config, generation, started)?;
     let store = Arc::new(
         Store::new(facts.clone(), signals.flag())
@@ -59,11 +63,22 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
     for Holder { pid, bytes } in holders(&format!("{name}-")) {
         warn!(pid, bytes = bytes.0, "a worker of an earlier owner still holds its weights; they are free when it ends");
     }
-    let (prepared, resident) = load_weights(&config.load, destination, &name, fd_limit, &store)?;
+    let prepared = prepare_stage(&config.load, destination, fd_limit, &store)?;
     let owner = this_process().map_err(|source| OwnerError::System { action: "look at this process", source })?;
-    let manifest = manifest(&facts, owner, paths, &prepared, prepared.plan_flags(&config.load), &resident);
-    let report = resident.report;
-    let holdings = Arc::new(Holdings { manifest, ranges: resident.ranges });
+    let taken = kept.and_then(|kept| parking.take_back(&kept, &prepared, config.load.verify));
+    let (manifest, ranges, report) = match taken {
+        Some(TakenBack { manifest, ranges }) => {
+            (republished(manifest, &facts, owner, paths), ranges, LoadReport::nothing_read(started.elapsed()))
+        }
+        None => {
+            let resident = load_weights(&config.load, &prepared, &name, &store)?;
+            let flags = prepared.plan_flags(&config.load);
+            let manifest = manifest(&facts, owner, paths, &prepared, flags, &resident);
+            (manifest, resident.ranges, resident.report)
+        }
+    };
+    parking.park(&manifest, &ranges, &prepared);
+    let holdings = Arc::new(Holdings { manifest, ranges });
     // The files have been read and proved unchanged: let go of them.
     drop(prepared);
 
@@ -74,7 +89,7 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
     log_ready(&paths.manifest, &holdings, &report);
 
     wait_for_stop(&store, signals)?;
-    drain(published, broker, store, holdings, config.drain_timeout, signals)
+    drain(published, broker, store, holdings, &parking, config.drain_timeout, signals)
 }
 
 fn facts(config: &ServeConfig, generation: u64, started: Instant) -> Result<Facts, OwnerError> {

@@ -1,6 +1,7 @@
 //! Asking a running owner, from the command line.
 
 use crate::command::{StatusConfig, socket_beside};
+use crate::keeper::Keeper;
 use crate::report::print;
 use crate::stale::{Liveness, liveness};
 use ds4_host::{Exit, StopSignals, printable};
@@ -60,35 +61,23 @@ pub(crate) fn status(config: &StatusConfig, signals: &StopSignals) -> Exit {
     }
 }
 
-/// Tells the owner to shut down, and blocks until it has.
+/// Tells the owner to free the weights and end, and blocks until it has. Without an owner the keeper is told.
 pub(crate) fn release(config: &StatusConfig, signals: &StopSignals) -> Exit {
     let socket = match find(config) {
         Found::Socket(socket, _) => socket,
-        Found::Nothing(exit, why) => {
-            eprintln!("ds4-weightd: {}", printable(&why));
-            return exit;
-        }
+        Found::Nothing(exit, why) => return release_kept(config).unwrap_or_else(|| failed(exit, &why)),
     };
     let asked = Connection::connect(&socket, Deadline::after(ANSWER))
         .and_then(|connection| connection.ask(&Request::Drain, Deadline::after(ANSWER), |_| {}));
     match asked {
         Ok(Reply::Done) => {}
-        Ok(Reply::Refused(refusal)) => {
-            eprintln!("ds4-weightd: refused: {}", printable(&refusal.to_string()));
-            return Exit::Failed;
-        }
-        Ok(_) => {
-            eprintln!("ds4-weightd: the owner answers something else");
-            return Exit::OwnerUnreachable;
-        }
+        Ok(Reply::Refused(refusal)) => return failed(Exit::Failed, &format!("refused: {refusal}")),
+        Ok(_) => return failed(Exit::OwnerUnreachable, "the owner answers something else"),
         Err(error) if is_nobody(&error) => {
-            eprintln!("ds4-weightd: no owner serves {}", printable(&socket.to_string_lossy()));
-            return Exit::NoOwner;
+            let why = format!("no owner serves {}", socket.display());
+            return release_kept(config).unwrap_or_else(|| failed(Exit::NoOwner, &why));
         }
-        Err(error) => {
-            eprintln!("ds4-weightd: {error}");
-            return Exit::OwnerUnreachable;
-        }
+        Err(error) => return failed(Exit::OwnerUnreachable, &error.to_string()),
     }
     while !signals.is_requested() {
         match Connection::connect(&socket, Deadline::after(ANSWER)) {
@@ -97,6 +86,24 @@ pub(crate) fn release(config: &StatusConfig, signals: &StopSignals) -> Exit {
         }
     }
     Exit::Interrupted
+}
+
+/// Lets a keeper free what an owner of this name has parked; `None` if no keeper has anything.
+fn release_kept(config: &StatusConfig) -> Option<Exit> {
+    for socket in &config.keepers {
+        match Keeper::connect(socket).and_then(|keeper| keeper.map_or(Ok(false), |keeper| keeper.forget(&config.name)))
+        {
+            Ok(false) => {}
+            Ok(true) => return Some(Exit::Ok),
+            Err(error) => return Some(failed(Exit::Failed, &error.to_string())),
+        }
+    }
+    None
+}
+
+fn failed(exit: Exit, why: &str) -> Exit {
+    eprintln!("ds4-weightd: {}", printable(why));
+    exit
 }
 
 enum Found {

@@ -54,6 +54,8 @@ pub(crate) struct Store {
     pub(crate) draining: Bell,
     /// Rung when all connections are to end.
     pub(crate) closing: Bell,
+    /// Whether a client has asked to free the weights, and not only to end.
+    is_release: AtomicBool,
     /// Rung when a client asks for a shutdown.
     pub(crate) release_asked: Bell,
     /// Rung when a lease ends.
@@ -95,6 +97,7 @@ impl Store {
             stop,
             draining: Bell::new()?,
             closing: Bell::new()?,
+            is_release: AtomicBool::new(false),
             release_asked: Bell::new()?,
             lease_ended: Bell::new()?,
         })
@@ -115,8 +118,14 @@ impl Store {
 
     /// Asks the main thread to shut down, whatever it is doing.
     pub(crate) fn ask_release(&self) {
+        self.is_release.store(true, Ordering::SeqCst);
         self.stop.store(true, Ordering::SeqCst);
         self.release_asked.ring();
+    }
+
+    /// Whether the weights are to be freed, also those that are parked.
+    pub(crate) fn is_release(&self) -> bool {
+        self.is_release.load(Ordering::SeqCst)
     }
 
     /// Whether a signal or a client has asked for a shutdown.

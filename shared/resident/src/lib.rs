@@ -3,6 +3,7 @@
 //! - [`plan`] decides where every tensor lies: a pure function, printed as JSON by `--print-plan json`.
 //! - [`preflight`] adds up what loading will need and compares it with what the machine has ([`MemorySource`]).
 //! - [`load`] reads the files into sealed ranges and computes the content identity on the way.
+//! - [`check_kept`] proves ranges that outlived the owner who loaded them, without a file.
 //! - [`ContentIdentity`] names the content: equal for the same tensors, wherever they lie; different when one byte
 //!   is. [`identify`] computes it without keeping anything in memory.
 
@@ -12,6 +13,7 @@ mod destination;
 mod disk;
 mod error;
 mod identity;
+mod kept;
 mod load;
 mod memory;
 mod placement;
@@ -27,6 +29,7 @@ mod work;
 pub use destination::{Destination, all_split};
 pub use error::{LoadError, LoadFailure};
 pub use identity::{ContentIdentity, ContentRoot, LEAF, TensorIdentity, leaf_root};
+pub use kept::check_kept;
 pub use load::{Identities, LoadOptions, LoadReport, Resident, identify, load};
 pub use memory::{
     Budget, BudgetSource, GroupLimit, MemoryError, MemorySource, Observation, ProcessMemory, SystemMemory,

@@ -1,4 +1,5 @@
-//! What an owner and its workers say to each other over a Unix socket, and how file descriptors travel with it.
+//! What an owner, its workers and its keeper say to each other over Unix sockets, and how file descriptors travel with
+//! it.
 //!
 //! A message is one frame: a 32-bit little-endian length and a bincode body of at most 1 MiB. A client speaks first
 //! and gets one [`Reply`] for each [`Request`], except that the owner may send [`Reply::Event`] at any time. The open
@@ -12,6 +13,7 @@ mod error;
 mod fd_limit;
 mod fds;
 mod frame;
+mod keeper;
 mod message;
 
 pub use connection::{Connection, Peer};
@@ -20,6 +22,7 @@ pub use error::WireError;
 pub use fd_limit::raise_fd_limit;
 pub use fds::FDS_PER_MESSAGE_MAX;
 pub use frame::{FRAME_BODY_MAX, decode, encode};
+pub use keeper::{KeeperRefusal, KeeperReply, KeeperRequest, KeptSet};
 pub use message::{
     Event, Hello, MemoryTerm, OwnerStatus, PROTO_MAX, PROTO_MIN, Phase, RangeSize, Refusal, Reply, Request, Want,
     Welcome, WorkerStatus,

@@ -115,3 +115,31 @@ fn a_killed_owner_leaves_its_workers_their_weights() {
     until("the owner is lost", || attached.lease.owner() == OwnerState::Lost);
     assert_as_in_the_file(&Model::open(&rig.model()).unwrap(), &attached.weights);
 }
+
+/// A keeper on the rig's run directory.
+fn keeper(rig: &Rig) -> Process {
+    let keeper = Process::start(rig.weightd_program(&["keep", "--run-dir", rig.run_dir().to_str().unwrap()])).unwrap();
+    keeper.wait_for_line("keeper listening").unwrap();
+    keeper
+}
+
+#[test]
+fn a_killed_owners_weights_stay_on_the_gpu_and_are_taken_back_by_the_next() {
+    let rig = rig();
+    let _keeper = keeper(&rig);
+    let model = Model::open(&rig.model()).unwrap();
+    let first = ready(&rig, &[]);
+    let worker = attach_to(&rig).unwrap();
+    first.kill().unwrap();
+    // With no process left that has them mapped.
+    drop(worker);
+    let second = ready(&rig, &["--verify", "full"]);
+    second.wait_for_line("weights taken back").unwrap();
+    let worker = attach_to(&rig).unwrap();
+    assert_as_in_the_file(&model, &worker.weights);
+    assert_eq!(worker.lease.generation(), 2);
+    let ended = second.terminate().unwrap();
+    assert!(ended.output.contains("parked bytes="), "{}", ended.output);
+    assert_eq!(rig.run(&["--release"]).code(), Some(0));
+    assert_as_in_the_file(&model, &worker.weights);
+}

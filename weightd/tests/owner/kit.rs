@@ -60,10 +60,17 @@ impl Rig {
         self.run_dir().join("weights.json.sock")
     }
 
+    /// The program with nothing but these arguments.
+    pub(crate) fn weightd_program(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ds4-weightd"));
+        command.args(arguments);
+        command
+    }
+
     /// The program on this run directory.
     pub(crate) fn weightd(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ds4-weightd"));
-        command.arg("--run-dir").arg(self.run_dir()).args(arguments);
+        let mut command = self.weightd_program(&["--run-dir"]);
+        command.arg(self.run_dir()).args(arguments);
         // Most tests stop an owner while they are still connected to it. A flag overrules this.
         command.env("DS4_DRAIN_TIMEOUT", "0");
         command

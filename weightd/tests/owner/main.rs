@@ -3,6 +3,7 @@
 mod attaching;
 mod broker;
 mod command_line;
+mod keeper;
 mod kit;
 mod lifecycle;
 mod resources;
