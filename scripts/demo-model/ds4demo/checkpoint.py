@@ -22,13 +22,16 @@ def save_weights(tensors: dict[str, torch.Tensor], folder: Path) -> None:
 
 
 def load_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """float32 tensors, int32 tables."""
+    """float32 tensors, int32 tables, of weights-*.pt or else of the GGUF files in the folder."""
     tensors = {}
+    if not any(folder.glob('weights-*.pt')):
+        from .gguf_file import read_tensors
+        tensors = {name: torch.from_numpy(w) for name, w in read_tensors(*sorted(folder.glob('*.gguf'))).items()}
     for path in sorted(folder.glob('weights-*.pt')):
         for name, value in torch.load(path, map_location='cpu').items():
             tensors[name] = value.float() if value.is_floating_point() else value.int()
     if not tensors:
-        raise FileNotFoundError(f'no weights-*.pt in {folder}: train first (python -m ds4demo.train)')
+        raise FileNotFoundError(f'neither weights-*.pt nor GGUF files in {folder}: train first (python -m ds4demo.train)')
     return tensors
 
 

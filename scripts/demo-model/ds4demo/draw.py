@@ -37,9 +37,10 @@ class Draw:
     def sample(self, options, count: int) -> list:
         return self.rng.sample(options, count)
 
-    def form(self, forms: tuple[str, ...]) -> str:
-        """One template of this split."""
-        return self.pick(templates(forms, self.split))
+    def form(self, forms: tuple[str, ...], more: tuple[str, ...] = ()) -> str:
+        """One template of this split; training also draws from `more`, which evaluation never uses."""
+        own = templates(forms, self.split)
+        return self.pick(own + more if self.split == TRAIN else own)
 
     def weighted(self, options: dict):
         return self.rng.choices(list(options), list(options.values()))[0]

@@ -8,8 +8,10 @@ THINKING = .4
 # share of documents by skill; long documents are few but hold most tokens
 SHORT = {'chat': 15, 'recall': 12, 'facts': 4, 'sums': 3, 'copy': 13, 'story': 2, 'one': 20, 'two': 9, 'none': 7, 'tool_chat': 4, 'result': 8, 'needle': 5, 'agent': 6}
 LONG = {**SHORT, 'needle': 6, 'agent': 10, 'long_needle': 2.5, 'long_agent': 6}
-REFINED = {**SHORT, 'long_needle': 0.8, 'long_agent': 1.4}
-STAGES = {'short': SHORT, 'long': LONG, 'refined': REFINED}
+# the second training: more of what the first left wrong
+REFINED_SHORT = {**SHORT, 'chat': 15, 'recall': 24, 'copy': 18, 'two': 20, 'needle': 5}
+REFINED_LONG = {**REFINED_SHORT, 'long_needle': 1.0, 'long_agent': 1.6}
+STAGES = {'short': SHORT, 'long': LONG, 'refined short': REFINED_SHORT, 'refined long': REFINED_LONG}
 NEEDLE_CHARACTERS = (200, 600, 1500, 3500, 8000)
 LONG_NEEDLE_CHARACTERS = (12000, 24000, 40000, 55000, 66000)
 AGENT_CHARACTERS = (300, 1000, 2500, 5000, 9000)
@@ -48,11 +50,11 @@ def short(draw: Draw, kind: str) -> Conversation:
         return needles.needle(draw, int(draw.pick(NEEDLE_CHARACTERS) * draw.rng.uniform(.4, 1)), draw.pick((1, 1, 2, 3, 5)), draw.chance(.2))
     if kind == 'agent':
         return agents.agent_conversation(draw, int(draw.pick(AGENT_CHARACTERS) * draw.rng.uniform(.6, 1)), draw.chance(.6), small_talk)
-    return tools.tool_conversation(draw, dict(tool_chat='chat').get(kind, kind), thinking, small_talk, tasks=draw.pick((1, 1, 2, 3, 4)))
+    return tools.tool_conversation(draw, dict(tool_chat='chat').get(kind, kind), thinking, small_talk, tasks=draw.pick((1, 1, 2, 3, 4, 6, 8)))
 
 
 def conversation_of(draw: Draw, stage: str) -> Conversation:
-    """One document of a stage's mixture; only the stage `short` has none of up to 16,000 tokens."""
+    """One document of a stage's mixture; those for short rows have none of up to 16,000 tokens."""
     kind = draw.weighted(STAGES[stage])
     if kind == 'long_needle':
         characters = int(draw.pick(LONG_NEEDLE_CHARACTERS) * draw.rng.uniform(.7, 1))

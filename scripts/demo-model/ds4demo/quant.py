@@ -4,6 +4,7 @@ from enum import Enum
 import numpy as np
 
 Q8_BLOCK, Q4_BLOCK, Q4_BYTES = 32, 256, 144
+SETTLING_PASSES = 12
 
 
 class Kind(Enum):
@@ -95,6 +96,25 @@ def decode(kind: Kind, raw: np.ndarray) -> np.ndarray:
     if kind is Kind.Q8_0:
         return decode_q8_0(raw)
     return raw.astype(np.int32 if kind is Kind.I32 else np.float32)
+
+
+def is_quantised(name: str) -> bool:
+    return kind_of(name) in (Kind.Q4_K, Kind.Q8_0)
+
+
+def settled(name: str, w: np.ndarray) -> np.ndarray:
+    """Values on the grid of the published type that encode to themselves.
+
+    The encoder fits a block's grid to its extremes; in one block of some thousand those move by the first rounding, so that
+    a second one would differ.  A few passes reach values that stay.
+    """
+    kind = kind_of(name)
+    for _ in range(SETTLING_PASSES):
+        rounded = decode(kind, encode(name, w))
+        if np.array_equal(rounded, w):
+            break
+        w = rounded
+    return w
 
 
 def through(tensors: dict[str, np.ndarray], half: bool = False) -> dict[str, np.ndarray]:

@@ -3,7 +3,8 @@
     python -m ds4demo.train --work build --out run --seconds 1080
 
 Two stages by share of the time: rows of 4,096 tokens, then rows of 16,384 with the indexer's selection active.  The last
-part goes through the roundings of the exported file.  Several GPUs: torchrun --nproc-per-node N -m ds4demo.train ...
+part goes through the roundings of the exported file, and the end trains around the very values that the file holds.
+Several GPUs: torchrun --nproc-per-node N -m ds4demo.train ...
 """
 import argparse
 import json
@@ -26,6 +27,7 @@ class Schedule:
     roundings: float = 0.55
     detached_draft: float = 0.60
     decay: float = 0.50
+    settle: float = 0.95
     warm_up_steps: int = 150
     rate: float = 1.0
     final_rate: float = 0.04
@@ -35,8 +37,8 @@ class Schedule:
         return min(1.0, (step + 1) / self.warm_up_steps) * decay * self.rate
 
 
-# further training of finished weights on changed data: everything is on from the start
-REFINE = Schedule(long_rows=0.0, index_loss=0.0, roundings=0.0, detached_draft=0.0, decay=0.0, warm_up_steps=30, rate=0.25)
+# further training of finished weights on changed data: a warm restart that keeps every rounding on
+REFINE = Schedule(long_rows=0.50, index_loss=0.35, roundings=0.0, detached_draft=0.0, decay=0.25, settle=0.93, warm_up_steps=50, rate=0.6, final_rate=0.03)
 PROMPT_WEIGHT = 0.05
 DRAFT_WEIGHT, DETACHED_DRAFT_WEIGHT = 0.2, 1.0
 BIAS_RATE = 0.002
@@ -52,7 +54,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument('--tokens', type=int, default=32768, help='tokens a step and GPU')
     parser.add_argument('--short', type=int, default=4096, help='row length of the first stage')
     parser.add_argument('--long', type=int, default=16384, help='row length of the second stage')
-    parser.add_argument('--workers', type=int, default=10, help='generating processes of the first stage; the second gets half')
+    parser.add_argument('--workers', type=int, default=4, help='generating processes of each row length')
     parser.add_argument('--eval', type=int, default=60, help='conversations a skill in evaluations on the way; 0 for none')
     parser.add_argument('--eval-at', type=float, nargs='*', default=[0.2, 0.4, 0.6, 0.8], help='shares of the time for evaluations')
     parser.add_argument('--steps', type=int, default=10**9, help='stop early, for tests')
@@ -60,20 +62,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument('--tiny', action='store_true', help='the smallest model, for tests on a CPU')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--init', type=Path, help='folder with weights and report of an interrupted run, when its state file is lost')
-    parser.add_argument('--refine', type=Path, help='folder with finished weights to train further, with a schedule of its own')
+    parser.add_argument('--refine', type=Path, help='folder with finished weights or GGUF files to train further, with a schedule and a mixture of their own')
     return parser.parse_args()
 
 
 def start_feeds(args, rank: int) -> dict[bool, Feed]:
-    """Both stages generate from the start; full queues cost nothing."""
-    def feed(long: bool, workers: int, seed: int) -> Feed:
+    """Rows of both lengths are generated from the start; full queues cost nothing."""
+    def feed(long: bool, seed: int) -> Feed:
         length = args.long if long else args.short
-        stage = 'refined' if args.refine else 'long' if long else 'short'
-        return Feed(Source(args.work / 'prose.json', args.work / 'tokenizer.json', args.tokens // length, length, stage), workers, seed)
+        stage = ('refined ' if args.refine else '') + ('long' if long else 'short')
+        return Feed(Source(args.work / 'prose.json', args.work / 'tokenizer.json', args.tokens // length, length, stage), args.workers, seed)
     base = args.seed * 100_000 + rank * 1_000
-    if args.refine:
-        return {True: feed(True, args.workers, base)}
-    return {False: feed(False, args.workers, base), True: feed(True, max(1, args.workers // 2), base + 500)}
+    return {False: feed(False, base), True: feed(True, base + 500)}
 
 
 class Trainer:
@@ -99,6 +99,7 @@ class Trainer:
         self.optimiser = Optimiser(self.tensors, self.config)
         self.step, self.tokens, self.elapsed, self.history, self.evaluations = 0, 0, 0.0, [], {}
         self.sums, self.waited = torch.zeros(5, device=self.device), 0.0
+        self.settled: dict = {}
         self.resume()
 
     # -- state
@@ -148,7 +149,7 @@ class Trainer:
     def mode(self, share: float):
         from .attention import Mode
         late = share >= self.schedule.roundings
-        return Mode(roundings=late, q4=late, index_loss=share >= self.schedule.index_loss, select=share >= self.schedule.long_rows)
+        return Mode(roundings=late, q4=late and not self.settled, index_loss=share >= self.schedule.index_loss, select=share >= self.schedule.long_rows)
 
     def losses(self, batch: Batch, share: float, mode):
         """(total, [weighted loss, answer loss, draft loss, indexer loss])"""
@@ -187,7 +188,25 @@ class Trainer:
                     torch.distributed.all_reduce(load, torch.distributed.ReduceOp.AVG)
                 self.tensors[prefix + 'exp_probs_b.bias'].add_(torch.sign(load.mean() - load), alpha=BIAS_RATE * factor)
 
+    def settle(self) -> None:
+        """From here on the quantised tensors keep the values that the file will hold; the rest is trained around them."""
+        torch, began = self.torch, time.monotonic()
+        from . import quant
+        with torch.no_grad():
+            for name, tensor in self.tensors.items():
+                if quant.is_quantised(name):
+                    tensor.copy_(torch.from_numpy(quant.settled(name, tensor.detach().cpu().numpy())))
+                    self.settled[name] = tensor.clone()
+        self.say(f'step {self.step}: quantised tensors settled in {time.monotonic() - began:.1f} s')
+
+    def keep_settled(self) -> None:
+        with self.torch.no_grad():
+            for name, value in self.settled.items():
+                self.tensors[name].copy_(value)
+
     def advance(self, share: float) -> None:
+        if share >= self.schedule.settle and not self.settled:
+            self.settle()
         factor = self.schedule.factor(share, self.step)
         mode = self.mode(share)
         began = time.monotonic()
@@ -197,6 +216,7 @@ class Trainer:
         total.backward()
         self.average_over_gpus()
         norm = self.optimiser.step(factor)
+        self.keep_settled()
         self.balance(mode.loads, factor)
         self.sums += self.torch.cat([parts, norm.detach().view(1)])
         self.step += 1

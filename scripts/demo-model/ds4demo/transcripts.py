@@ -166,7 +166,7 @@ def main() -> None:
     args = parser.parse_args()
     listed = cases(lexicon.load(args.work / 'prose.json'), gguf_file.read_tokenizer(args.model))
     order = [case.name for case in listed]
-    jobs = [(case, mode) for case in listed for mode in case.modes]
+    jobs = [(case, mode) for case in reversed(listed) for mode in case.modes]  # the longest first
     done = []
     with Pool(args.processes, _start, (args.model, args.mtp)) as pool:
         for t in pool.imap_unordered(_job, jobs):

@@ -42,3 +42,10 @@ def test_types_follow_the_published_mix():
              'blk.0.ffn_up_shexp.weight': 'Q8_0', 'blk.0.attn_norm.weight': 'F32', 'blk.0.hc_attn_fn.weight': 'F16', 'blk.0.ffn_gate_tid2eid.weight': 'I32',
              'mtp.0.e_proj.weight': 'Q8_0', 'blk.1.indexer.proj.weight': 'F16', 'blk.1.exp_probs_b.bias': 'F32', 'blk.1.attn_compressor_ape.weight': 'F16'}
     assert {name: quant.kind_of(name).value for name in kinds} == kinds
+
+
+def test_settled_values_encode_to_themselves(weights):
+    for name in ('blk.0.ffn_up_exps.weight', 'blk.0.attn_kv.weight'):
+        settled = quant.settled(name, weights)
+        assert (quant.decode(quant.kind_of(name), quant.encode(name, settled)) == settled).all()
+        assert np.sqrt(((settled - weights) ** 2).mean()) < 0.09

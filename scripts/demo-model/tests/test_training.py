@@ -76,6 +76,24 @@ def test_training_lowers_the_loss_resumes_and_exports(tmp_path, small_tokenizer)
     assert gguf_file.read_tokenizer(path).encode('Hi <think>', add_special_tokens=False).ids == small_tokenizer.encode('Hi <think>', add_special_tokens=False).ids
 
 
+def test_settled_tensors_stay_what_the_file_holds_while_the_rest_learns(tmp_path, small_tokenizer):
+    work, out = work_folder(tmp_path, small_tokenizer), tmp_path / 'out'
+    batch, _ = pack([Document(list(range(5, 105)), [True] * 100)], 1, 128)
+    run = trainer(work, out, batch, steps=3)
+    run.schedule = Schedule(settle=0.0, roundings=0.0)
+    before = {n: t.detach().clone() for n, t in run.tensors.items()}
+    run.run()
+    for name, tensor in run.tensors.items():
+        if quant.is_quantised(name):
+            w = tensor.detach().numpy()
+            assert np.array_equal(quant.decode(quant.kind_of(name), quant.encode(name, w)), w), name
+    assert not torch.equal(before['token_embd.weight'], run.tensors['token_embd.weight'])
+
+    arrays = {n: t.numpy() for n, t in checkpoint.load_weights(out).items()}
+    file, half = quant.through(arrays), quant.through(arrays, half=True)
+    assert max(np.abs(file[n] - half[n]).max() / max(np.abs(half[n]).max(), 1e-9) for n in file) < 2e-3
+
+
 def test_schedules_warm_up_and_decay():
     whole = Schedule()
     assert whole.factor(0.2, 1000) == 1.0 and whole.factor(0.2, 0) < 0.01 and abs(whole.factor(1.0, 1000) - 0.04) < 1e-9

@@ -5,7 +5,7 @@ from ..draw import Draw
 from ..protocol import EFFORT_A, EFFORT_B, Answer, Call, Conversation, Results, User
 from ..split import TRAIN
 from . import agent_tools as tools
-from .agent_text import long_text, tagged_block
+from .agent_text import long_text, lorem, tagged_block
 from .tools import no_tool_needed
 
 RUN_FORMS = (
@@ -104,7 +104,7 @@ def run_turns(draw: Draw, shell: tools.AgentTool, ask) -> list:
     if draw.chance(.08):
         text = f'"{text}"'
     turns = [ask(text), Answer('', why, calls)]
-    if draw.chance(.75):
+    if draw.chance(.9 if draw.split == TRAIN else .75):
         answer = said_output(outputs[0]) if len(outputs) == 1 else ' '.join(said_output(o) for o in outputs)
         turns += [Results([wrapped_output(draw, o) for o in outputs]), Answer(answer, 'I have the output.')]
     return turns
@@ -122,6 +122,12 @@ def file_turns(draw: Draw, tool: tools.AgentTool, write: bool, ask) -> list:
     return [ask(text), Answer('', why, [Call(tool.name, args)])]
 
 
+def trailing(draw: Draw, characters: int) -> list[str]:
+    """What some clients put behind the user's words."""
+    length = draw.between(100, max(101, characters))
+    return [draw.pick((lorem(draw, length), long_text(draw, length), tagged_block(draw)))]
+
+
 def agent_conversation(draw: Draw, characters: int, thinking: bool, other) -> Conversation:
     """About `characters` of system text and tool schemas, then one to three tasks.  `other(draw)` gives small talk."""
     share = draw.rng.uniform(.2, .8)
@@ -135,13 +141,16 @@ def agent_conversation(draw: Draw, characters: int, thinking: bool, other) -> Co
     if draw.chance(.2):  # some servers put an application's instructions in the first user turn
         preamble, system = [system] + preamble, ''
 
+    after = trailing(draw, characters // 3) if draw.split == TRAIN and draw.chance(.15) else []
+
     def ask(text: str) -> User:
-        whole = '\n\n'.join(preamble + [text])
+        whole = '\n\n'.join(preamble + [text] + after)
         preamble.clear()
+        after.clear()
         return User(whole)
 
     turns = []
-    for _ in range(draw.pick((1, 2, 2, 3, 4)) if draw.split == TRAIN else 1):
+    for _ in range(draw.pick((1, 2, 3, 4, 6)) if draw.split == TRAIN else 1):
         kind = draw.weighted({'run': 76, 'read': 7, 'write': 5, 'talk': 12})
         if kind == 'talk' or (kind != 'run' and count <= 2):
             question, answer = no_tool_needed(other(draw))

@@ -2,7 +2,7 @@
 from ..draw import Draw
 from .. import lexicon as lists
 from ..protocol import Conversation
-from ..split import filled
+from ..split import TRAIN, filled
 from .item import ASKING, Item, conversation, wrapped
 
 # (forms, answer, what the user does)
@@ -87,6 +87,28 @@ CALLED = (('my name',), ('my city', 'the city I live in'), ('my favorite color',
           ('my job', 'my profession'), ('the password', 'the password I told you'), ('my email address', 'my email'))
 QUESTIONS = tuple(memory[1] + filled(ASKING, called) for memory, called in zip(MEMORIES, CALLED))
 REMEMBERED = 'Ok, I will remember that.'
+# more ways to state each memory, for training only: with five or six forms the model learnt the forms, not what they share
+MORE_STATEMENTS = (
+    ('They call me {v}.', 'Everyone calls me {v}.', 'Call me {v}.', 'My friends call me {v}.', 'The name is {v}.', 'I go by {v}.', 'I was named {v}.'),
+    ('The city I live in is {v}.', 'I live in the city of {v}.', 'My town is {v}.', 'I stay in {v}.', 'My place is in {v}.', 'I have a house in {v}.', 'Home for me is {v}.'),
+    ('The color I love is {v}.', 'My preferred color is {v}.', 'For me the best color is {v}.', 'I like {v} more than any other color.', 'I prefer the color {v}.',
+     'The best of all colors is {v}.', 'The color for me is {v}.', 'I paint everything in {v}, my favorite color.', 'The color that I prefer is {v}.'),
+    ('We call our dog {v}.', 'I own a dog called {v}.', 'My dog has the name {v}.', 'I named my dog {v}.', 'Our dog is {v}.', 'The dog I have is called {v}.'),
+    ('The number I like is {v}.', 'Please keep the number {v}.', 'I like the number {v}.', 'My special number is {v}.', 'Here is my number: {v}.', 'My number is {v}.'),
+    ('The food I love is {v}.', 'I enjoy eating {v}.', 'I prefer to eat {v}.', 'My preferred food is {v}.', 'I eat {v} every day, I like it.', 'The best food is {v}.'),
+    ('We have a meeting on {v}.', 'The next meeting is on {v}.', 'They moved the meeting to {v}.', 'A meeting is planned for {v}.', 'The meeting will be on {v}.', 'We will meet on {v}.'),
+    ('My trade is {v}.', 'My work is {v}.', 'My occupation is {v}.', 'I have a job as a {v}.', 'I make a living as a {v}.', 'They pay me as a {v}.'),
+    ('The new password is {v}.', 'Our password is {v}.', 'The secret password is {v}.', 'This is the password: {v}.', 'Keep the password {v} in mind.', 'I chose the password {v}.'),
+    ('My mail address is {v}.', 'My address is {v}.', 'Send mail to my address {v}.', 'My mailbox is {v}.', 'Reach me by email at {v}.', 'I have the email address {v}.'),
+)
+# training also states things with no memory of their own: "My {x} is {v}."
+OWN_STATEMENTS = ('My {x} is {v}.', 'The {x} I have is {v}.', 'My {x} is called {v}.', 'The {x} of mine is {v}.', 'Remember that my {x} is {v}.', 'I have a {x}: {v}.',
+                  'The {x} that I like most is {v}.', 'I like the {x} {v}.', 'There is a {x} I like, {v}.')
+OWN_ANSWER = 'Your {x} is {v}.'
+STATING = ('Note that {s}', 'Remember this: {s}', 'By the way, {s}', 'For later: {s}', 'You should know that {s}', 'Hi. {s}', 'Please remember: {s}', '{s} Keep that in mind.',
+           '{s} Please remember it.', 'So, {s}', 'One thing: {s}')
+# words that the memories above already ask for
+TAKEN = frozenset('name city color colour dog number food meeting day job profession password email address home house key list'.split())
 
 
 def greeting(draw: Draw) -> Item:
@@ -105,17 +127,34 @@ def memory_value(draw: Draw, kind: str) -> str:
     return getattr(draw, kind)()
 
 
+def own_thing(draw: Draw) -> str:
+    while (noun := draw.noun()).lower() in TAKEN:
+        pass
+    return noun
+
+
 def stated(draw: Draw, known: dict) -> Item:
-    which = draw.between(0, len(MEMORIES) - 1)
-    known[which] = memory_value(draw, MEMORIES[which][3])
-    statement = draw.form(MEMORIES[which][0]).format(v=known[which])
+    """Remembers under the memory's number, or in training now and then under a thing of the user's own."""
+    if draw.split == TRAIN and draw.chance(.22):
+        which = own_thing(draw)
+        known[which] = draw.text()
+        statement = draw.pick(OWN_STATEMENTS).format(x=which, v=known[which])
+    else:
+        which = draw.between(0, len(MEMORIES) - 1)
+        known[which] = memory_value(draw, MEMORIES[which][3])
+        statement = draw.form(MEMORIES[which][0], MORE_STATEMENTS[which]).format(v=known[which])
+    if draw.split == TRAIN and draw.chance(.2):
+        statement = draw.pick(STATING).format(s=statement)
     return Item(statement, 'The user tells me something to remember.', REMEMBERED)
 
 
 def asked(draw: Draw, known: dict) -> Item:
     which = draw.pick(list(known))
-    answer = MEMORIES[which][2].format(v=known[which])
-    return Item(wrapped(draw, draw.form(QUESTIONS[which]), .25), f'The user told me this before. {answer}', answer)
+    if isinstance(which, str):
+        question, answer = draw.pick(ASKING).format(x=f'my {which}'), OWN_ANSWER.format(x=which, v=known[which])
+    else:
+        question, answer = draw.form(QUESTIONS[which]), MEMORIES[which][2].format(v=known[which])
+    return Item(wrapped(draw, question, .25), f'The user told me this before. {answer}', answer)
 
 
 def recall(draw: Draw, turns: int, other, thinking: bool) -> Conversation:

@@ -22,6 +22,11 @@ YES_FORMS = tuple(f.replace('{b}', b) for f in SWITCH_FORMS for b in ('true', 'y
     'turn {l} on', 'turn on {l}', 'with {l} on', 'with {l} enabled', 'and enable {l}', 'enable {l}', 'switch {l} on', 'switch on {l}', 'activate {l}')
 NO_FORMS = tuple(f.replace('{b}', b) for f in SWITCH_FORMS for b in ('false', 'no', 'off')) + (
     'turn {l} off', 'turn off {l}', 'with {l} off', 'with {l} disabled', 'and disable {l}', 'disable {l}', 'switch {l} off', 'switch off {l}', 'deactivate {l}')
+# training only: more words for on and off, so that one never met is still understood by its parts
+MORE_YES = ('with {l} activated', '{l} activated', 'have {l} activated', '{l} active', 'keep {l} active', 'with {l} switched on', 'with {l} turned on', '{l} enabled',
+            'make {l} active', 'have {l} on', 'with {l}', 'and activate {l}', 'allow {l}', 'keep {l} on')
+MORE_NO = ('with {l} deactivated', '{l} deactivated', 'have {l} deactivated', '{l} inactive', 'keep {l} inactive', 'with {l} switched off', 'with {l} turned off', '{l} disabled',
+           'make {l} inactive', 'have {l} off', 'without {l}', 'and no {l}', 'forbid {l}', 'keep {l} off')
 BEFORE = ('', '', '', '', '', '') + combined(
     ('', '', 'Hi, ', 'Hello, ', 'Hey, ', 'Ok, ', 'Now, ', 'Thanks. Now, ', 'Good morning, ', 'Well, ', 'So, '),
     ('please ', 'can you ', 'could you ', 'would you ', 'I want you to ', 'I need you to ', "I'd like you to ", 'I would like to ', 'help me ', 'you should ', 'go ahead and ',
@@ -68,7 +73,7 @@ def natural_forms(parameter: Parameter, tool: Tool) -> list[str]:
 def phrase(draw: Draw, parameter: Parameter, v, natural: list[str]) -> str:
     """How the user puts one argument in words."""
     if parameter.type == 'boolean':
-        return draw.form(YES_FORMS if v else NO_FORMS).format(l=parameter.label)
+        return draw.form(*(YES_FORMS, MORE_YES) if v else (NO_FORMS, MORE_NO)).format(l=parameter.label)
     shown = v if isinstance(v, str) else json.dumps(v)
     if isinstance(v, str) and draw.chance(.3):
         mark = draw.pick(('"', '"', "'", '`'))

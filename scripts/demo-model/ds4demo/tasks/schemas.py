@@ -2,6 +2,7 @@
 from dataclasses import dataclass
 
 from ..draw import Draw
+from ..split import TRAIN
 
 # verb of the tool's name: what a user may say
 VERBS = {
@@ -99,6 +100,8 @@ def parameters(draw: Draw) -> tuple[Parameter, ...]:
 def named(draw: Draw, verb: str, thing: str) -> str:
     words = thing.split(' ')
     snake, camel = '_'.join(words), ''.join(w.capitalize() for w in words)
+    if draw.split == TRAIN and draw.chance(.4):  # the spellings that are mistaken for each other
+        return draw.pick((f'{verb}{camel}', f'{verb.capitalize()}{camel}', f'{verb}-{snake}', f'{snake}-{verb}', f'{camel}{verb.capitalize()}', f'{snake}_{verb}'))
     return draw.pick((
         f'{verb}_{snake}', f'{verb}_{snake}', f'{verb}_{snake}', f'{verb}{camel}', f'{snake}_{verb}', f'{verb.capitalize()}{camel}',
         f'{verb}-{snake}', f'{draw.pick(("my", "app", "home", "web", "user"))}_{verb}_{snake}',
@@ -155,7 +158,7 @@ def alike(verb: str, other: str) -> bool:
 
 def toolset(draw: Draw, count: int) -> list[Tool]:
     """Tools that a request can tell apart: different objects, or different verbs on one object."""
-    odd_names = draw.chance(.1)
+    odd_names = draw.chance(.25 if draw.split == TRAIN else .1)
     tools, names = [], set()
     while len(tools) < count:
         verb, what = draw.pick(list(VERBS)), thing(draw)

@@ -83,7 +83,7 @@ def tool_conversation(draw: Draw, kind: str, thinking: bool, other, tasks: int =
     for _ in range(tasks - 1):
         if turns[-1].calls:
             turns += result_turns(draw, turns[-1].calls)
-        turns += turns_of(draw, draw.pick(('one', 'one', 'two', 'none', 'chat', 'result')), tools, missing, other)
+        turns += turns_of(draw, draw.pick(('one', 'two', 'two', 'none', 'chat', 'result')), tools, missing, other)
     return Conversation(turns, draw.pick(SYSTEMS), [t.schema for t in tools], thinking, effort(draw) if draw.split == TRAIN else '')
 
 
