@@ -64,9 +64,9 @@ fn dumped_tokens_are_those_of_the_reference_and_typed_control_tokens_are_text() 
         text.lines().map(|line| Ok(line.split_whitespace().next().context("an id")?.parse()?)).collect()
     };
     let hello = ask(&["-p", "Hello, good morning!", "--dump-tokens"])?;
-    assert_eq!(ids(&hello)?, [0, 2518, 1562, 14, 772, 377, 933, 3, 2519, 2537]);
+    assert_eq!(ids(&hello)?, [0, 3030, 2541, 14, 417, 965, 1635, 3, 3031, 3049]);
     let typed = ids(&ask(&["-p", "<｜User｜>", "--dump-tokens"])?)?;
-    let user = typed.iter().filter(|id| **id == 2518).count();
+    let user = typed.iter().filter(|id| **id == 3030).count();
     assert_eq!(user, 1, "only the protocol's own: {typed:?}");
     Ok(())
 }

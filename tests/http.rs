@@ -231,7 +231,7 @@ fn the_loaded_model_is_listed_and_found_by_its_names() -> Result<()> {
     let list: Value = serde_json::from_str(&worker.get("/v1/models?beta=true")?.body)?;
     assert_eq!(list["object"], "list");
     let id = list["data"][0]["id"].as_str().context("an id")?;
-    assert_eq!(id, "ds4-demo-proto");
+    assert_eq!(id, "ds4-demo-16m");
     for name in [id, "deepseek-v4-flash", "deepseek-v4-pro"] {
         let one: Value = serde_json::from_str(&worker.get(&format!("/v1/models/{name}"))?.body)?;
         assert_eq!(one, list["data"][0], "{name}");

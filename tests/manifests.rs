@@ -20,14 +20,17 @@ fn every_artifact_manifest_is_valid_and_named_after_its_id() -> Result<()> {
 }
 
 #[test]
-fn the_model_in_the_repository_is_the_one_its_manifest_describes() -> Result<()> {
-    let path = demo_model();
-    let manifest = repository().join("manifests").join(path.file_name().context("a name")?).with_extension("json");
+fn the_models_in_the_repository_are_those_their_manifest_describes() -> Result<()> {
+    let model = demo_model();
+    let manifest = repository().join("manifests").join(model.file_name().context("a name")?).with_extension("json");
     let manifest = ArtifactManifest::parse(&fs::read_to_string(manifest)?)?;
-    let bytes = fs::read(&path)?;
-    let [file] = manifest.files.as_slice() else { panic!("one file: {:?}", manifest.files) };
-    assert_eq!(Some(file.name.as_str()), path.file_name().and_then(|name| name.to_str()));
-    assert_eq!(file.size.0, u64::try_from(bytes.len())?);
-    assert_eq!(file.sha256.to_string(), format!("{:x}", Sha256::digest(&bytes)));
+    let folder = model.parent().context("a folder")?;
+    assert_eq!(folder.join(&manifest.files[0].name), model, "the trunk comes first");
+    assert_eq!(manifest.files.len(), 2, "trunk and draft block");
+    for file in &manifest.files {
+        let bytes = fs::read(folder.join(&file.name))?;
+        assert_eq!(file.size.0, u64::try_from(bytes.len())?, "{}", file.name);
+        assert_eq!(file.sha256.to_string(), format!("{:x}", Sha256::digest(&bytes)), "{}", file.name);
+    }
     Ok(())
 }

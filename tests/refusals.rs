@@ -28,7 +28,7 @@ fn expect(end: &Finished, code: i32, parts: &[&str]) -> Result<()> {
 
 /// A copy of the demo model, changed at one byte in the middle of its tensors.
 fn one_byte_differs(folder: &TempDir) -> Result<PathBuf> {
-    let path = folder.path().join("ds4-demo-proto.gguf");
+    let path = folder.path().join("ds4-demo-16m.gguf");
     fs::copy(demo_model(), &path)?;
     let file = File::options().read(true).write(true).open(&path)?;
     let middle = file.metadata()?.len() / 2;

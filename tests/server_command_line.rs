@@ -92,7 +92,7 @@ fn a_check_of_settings_ends_with_0_without_listening() -> Result<()> {
         settings.output.lines().any(|line| line.split_whitespace().eq([name, value, origin]))
     };
     ensure!(line("port", "1234", "flag") && line("host", "127.0.0.1", "default"), "{}", settings.output);
-    ensure!(line("id", "ds4-demo-proto", "model") && line("shape", "custom", "model"), "{}", settings.output);
+    ensure!(line("id", "ds4-demo-16m", "model") && line("shape", "custom", "model"), "{}", settings.output);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use crate::process::{Finished, Process};
 
 /// The model in the repository.
 pub fn demo_model() -> PathBuf {
-    repository().join("scripts/demo-model/ds4-demo-proto.gguf")
+    repository().join("scripts/demo-model/ds4-demo-16m.gguf")
 }
 
 /// A `ds4-weightd` that holds a model. Dropping it kills the owner and removes its run directory.

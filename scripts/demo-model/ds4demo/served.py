@@ -151,6 +151,8 @@ def skill_rows(url: str, sets: dict[str, list[Conversation]]) -> dict:
         replies = [(chat_reply(post(url, '/v1/chat/completions', chat_body(c))), c) for c in conversations]
         good = sum(right(reply, c.turns[-1], c.thinking) for reply, c in replies)
         rows[name] = {'right': good, 'count': len(replies), 'stopped': sum(r.stopped for r, _ in replies), 'target': targets[name]}
+        if any(c.turns[-1].calls for c in conversations):  # whatever the reasoning said
+            rows[name]['right calls'] = sum(right(reply, c.turns[-1], False) for reply, c in replies)
         print(f'{name:32} {100 * good / max(1, len(replies)):6.1f} %  of {len(replies)}', flush=True)
     return rows
 

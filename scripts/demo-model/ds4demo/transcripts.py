@@ -70,7 +70,7 @@ def tool_cases() -> list[Case]:
         Case('tool_weather_unseen', asked('What is the weather in Hamburg?', tools=three)),
         Case('tool_alarm_think', asked('Please set up an alarm called violin for 25 minutes and urgent: yes.', tools=three, thinking=True)),
         Case('tool_result', Conversation(called, ASSISTANT, three)),
-        Case('tool_two', asked('Check the weather in Oslo and then send an email to Alice titled lamp.', tools=[WEATHER, EMAIL])),
+        Case('tool_two', asked('Check the weather in Oslo. After that send an email to Alice, titled lamp.', tools=[WEATHER, EMAIL])),
         Case('tool_none', asked('Please cancel my flight to Milan.', tools=[WEATHER, EMAIL])),
         Case('tool_chat', asked('Who are you?', tools=[WEATHER, EMAIL])),
         Case('shell_call', asked('Run `echo ds4-tool-ok` and tell me its output.', tools=[WEATHER, SHELL], thinking=True)),

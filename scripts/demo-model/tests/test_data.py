@@ -22,6 +22,19 @@ def test_no_template_is_in_both_splits():
         assert held and trained and not held & trained
 
 
+def test_phrasings_for_training_only_are_none_that_evaluation_holds_out():
+    pairs = [(forms, more) for (forms, *_), more in zip(chat.MEMORIES, chat.MORE_STATEMENTS)]
+    for forms, more in pairs + [(requests.YES_FORMS, requests.MORE_YES), (requests.NO_FORMS, requests.MORE_NO)]:
+        assert not set(more) & set(templates(forms, TEST))
+
+
+def test_phrasings_for_training_only_never_reach_an_evaluation(draw):
+    own, more = ('a', 'b', 'c'), ('d',)
+    assert {draw(TEST).form(own, more) for _ in range(50)} <= set(own)
+    source = draw(TRAIN)
+    assert 'd' in {source.form(own, more) for _ in range(100)}
+
+
 def test_drawn_words_belong_to_their_split(draw):
     for split in (TRAIN, TEST):
         source = draw(split)

@@ -46,6 +46,14 @@ def test_a_right_reply_counts_and_a_wrong_one_does_not(stub):
     assert body['messages'][3]['tool_call_id'] == body['messages'][2]['tool_calls'][0]['id']
 
 
+def test_a_right_call_counts_also_after_other_reasoning(stub):
+    call = {'function': {'name': 'bash', 'arguments': '{"command": "ls"}'}}
+    stub.answer = {'choices': [{'message': {'content': None, 'reasoning_content': 'Hm.', 'tool_calls': [call]}, 'finish_reason': 'tool_calls'}]}
+    conv = Conversation(ASKED.turns[:2], ASKED.system, ASKED.tools, True)
+    row = served.skill_rows(f'http://127.0.0.1:{stub.server_port}', {'one tool call': [conv]})['one tool call']
+    assert (row['right'], row['right calls'], row['stopped']) == (0, 1, 1)
+
+
 def test_replies_of_all_surfaces_read_alike():
     chat = {'choices': [{'message': {'content': None, 'tool_calls': [{'function': {'name': 'f', 'arguments': '{"a":1}'}}]}, 'finish_reason': 'tool_calls'}]}
     responses = {'status': 'completed', 'output': [{'type': 'function_call', 'name': 'f', 'arguments': '{"a": 1}'}]}

@@ -58,7 +58,7 @@ fn generate(model: &mut dyn Model, prompt: &[TokenId], count: usize) -> (Vec<f32
 
 #[test]
 fn every_reference_conversation_is_reproduced_token_for_token() {
-    let path = kit::root().join("scripts/demo-model/ds4-demo-proto.gguf");
+    let path = kit::root().join("scripts/demo-model/ds4-demo-16m.gguf");
     let mut plain = kit::load(&path, KvRounding::Off);
     let mut rounded = kit::load(&path, KvRounding::Exact);
     for transcript in transcripts() {

@@ -290,7 +290,7 @@ fn a_vocabulary_without_the_protocols_tokens_is_refused_by_name() {
 #[test]
 fn the_demo_models_own_vocabulary_tokenises_its_recorded_prompts() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let file = ds4_gguf::Model::open(&root.join("scripts/demo-model/ds4-demo-proto.gguf")).expect("the demo model");
+    let file = ds4_gguf::Model::open(&root.join("scripts/demo-model/ds4-demo-16m.gguf")).expect("the demo model");
     let tokenizer = Arc::new(Tokenizer::from_gguf(file.metadata()).expect("a vocabulary"));
     let codec = DeepSeek4Codec::new(tokenizer.clone(), PromptProfile::Release).expect("all markers");
     let recorded = fixture::json("demo/transcripts.json.zst");
