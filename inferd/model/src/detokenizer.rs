@@ -33,6 +33,11 @@ impl Utf8Stream {
         text
     }
 
+    /// Whether the beginning of a character waits for its end.
+    pub fn is_inside_character(&self) -> bool {
+        !self.tail.is_empty()
+    }
+
     /// Ends the stream: an incomplete character becomes one U+FFFD.
     pub fn finish(&mut self) -> String {
         let incomplete = !self.tail.is_empty();

@@ -41,6 +41,8 @@ pub enum Piece {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Prompt {
     pieces: Vec<Piece>,
+    /// Bytes of text in all pieces.
+    text_len: usize,
 }
 
 impl Prompt {
@@ -56,11 +58,7 @@ impl Prompt {
 
     /// Bytes of text in it; control tokens do not count.
     pub fn text_len(&self) -> usize {
-        let len = |piece: &Piece| match piece {
-            Piece::Control(_) => 0,
-            Piece::Text(text) => text.0.len(),
-        };
-        self.pieces.iter().map(len).sum()
+        self.text_len
     }
 
     /// Appends another prompt's pieces.
@@ -83,6 +81,7 @@ impl Prompt {
         if text.is_empty() {
             return;
         }
+        self.text_len += text.len();
         match self.pieces.last_mut() {
             Some(Piece::Text(last)) => last.0.push_str(text),
             _ => self.pieces.push(Piece::Text(PromptText::new(text))),

@@ -1,10 +1,11 @@
 //! The prompt protocol of DeepSeek V4, after the model's reference encoder.
 //!
-//! `render.rs` prints conversations, `calls.rs` tool calls, `turns.rs` says what a turn is, `answer.rs` reads what the
-//! model generates, `wording.rs` holds every fixed text and `markers.rs` the control tokens.
+//! `render.rs` prints conversations, `turns.rs` says what a turn is, `answer.rs` reads what the model generates,
+//! `dsml.rs` is the markup of tool calls in both directions, `wording.rs` holds every fixed text and `markers.rs` the
+//! control tokens.
 
 mod answer;
-mod calls;
+mod dsml;
 mod markers;
 mod render;
 mod turns;
@@ -52,10 +53,15 @@ impl PromptProfile {
 
 /// The prompt codec of the family.
 pub struct DeepSeek4Codec {
+    protocol: Arc<Protocol>,
+    stop_tokens: [TokenId; 1],
+}
+
+/// What rendering and reading need.
+struct Protocol {
     tokenizer: Arc<Tokenizer>,
     profile: PromptProfile,
     markers: Markers,
-    stop_tokens: [TokenId; 1],
     /// The tools text up to the schemas.
     tools_head: Prompt,
 }
@@ -65,26 +71,27 @@ impl DeepSeek4Codec {
     pub fn new(tokenizer: Arc<Tokenizer>, profile: PromptProfile) -> Result<DeepSeek4Codec, TokenizerError> {
         let markers = Markers::find(&tokenizer)?;
         let tools_head = tokenizer.parse_trusted(wording::TOOLS_HEAD);
-        Ok(DeepSeek4Codec { stop_tokens: [markers.end_of_sentence], markers, tokenizer, profile, tools_head })
+        let stop_tokens = [markers.end_of_sentence];
+        Ok(DeepSeek4Codec { protocol: Arc::new(Protocol { tokenizer, profile, markers, tools_head }), stop_tokens })
     }
 }
 
 impl PromptCodec for DeepSeek4Codec {
     fn renderer_version(&self) -> &str {
-        self.profile.renderer_version()
+        self.protocol.profile.renderer_version()
     }
 
-    fn render(&self, conversation: &Conversation, _memory: &AnswerMemory) -> Result<Prompt, PromptError> {
+    fn render(&self, conversation: &Conversation, memory: &AnswerMemory) -> Result<Prompt, PromptError> {
         let last = conversation.messages.last().ok_or(PromptError::NoMessages)?;
         if conversation.prefill && !matches!(last, Message::Assistant(_)) {
             return Err(PromptError::PrefillWithoutAssistant);
         }
-        Ok(render::render(self, conversation))
+        Ok(render::render(&self.protocol, conversation, memory))
     }
 
     fn render_raw(&self, text: &str) -> Prompt {
         let mut prompt = Prompt::new();
-        prompt.push_control(self.markers.begin_of_sentence);
+        prompt.push_control(self.protocol.markers.begin_of_sentence);
         prompt.push_text(text);
         prompt
     }
@@ -99,7 +106,7 @@ impl PromptCodec for DeepSeek4Codec {
 
     fn first_channel(&self, prompt: &Prompt) -> Channel {
         match prompt.pieces().last() {
-            Some(Piece::Control(token)) if *token == self.markers.think => Channel::Reasoning,
+            Some(Piece::Control(token)) if *token == self.protocol.markers.think => Channel::Reasoning,
             _ => Channel::Content,
         }
     }
@@ -107,14 +114,15 @@ impl PromptCodec for DeepSeek4Codec {
     fn read_answer(
         &self,
         prompt: &Prompt,
-        _conversation: &Conversation,
-        _memory: &Arc<AnswerMemory>,
+        conversation: &Conversation,
+        memory: &Arc<AnswerMemory>,
     ) -> Box<dyn AnswerReader> {
-        Box::new(answer::Reader::new(self.tokenizer.clone(), self.markers, self.first_channel(prompt)))
+        let opens = self.first_channel(prompt);
+        Box::new(answer::Reader::new(self.protocol.clone(), opens, conversation, memory))
     }
 
     fn read_raw(&self) -> Box<dyn AnswerReader> {
-        Box::new(answer::Reader::new(self.tokenizer.clone(), self.markers, Channel::Content))
+        Box::new(answer::Reader::raw(self.protocol.clone()))
     }
 
     fn thinking_by_model_name(&self, name: &str) -> Option<ThinkingMode> {

@@ -1,6 +1,6 @@
 //! Naming a conversation by what everybody sees of it.
 
-use crate::{Instructions, Message, ToolArguments};
+use crate::{CallId, Instructions, Message, ToolArguments};
 use sha2::{Digest, Sha256};
 
 /// A digest of the visible part of a conversation's first messages: everything but reasoning. Calls count by their ids
@@ -31,7 +31,9 @@ impl VisibleKey {
             Message::Assistant(answer) => {
                 hash.texts(&["assistant", answer.content.as_str()]);
                 for call in &answer.tool_calls {
-                    hash.texts(&[&call.id, &call.name]);
+                    // The same id whatever the protocol that it came back through.
+                    let id = CallId::parse(&call.id).map_or_else(|| call.id.clone(), |id| id.with_prefix(""));
+                    hash.texts(&[&id, &call.name]);
                     if let ToolArguments::Text(text) = &call.arguments {
                         hash.texts(&[text.as_str()]);
                     }

@@ -1,170 +1,217 @@
-//! Reading an answer: which text is reasoning and which is content.
+//! Reading an answer: which text is reasoning, which is content, and which calls tools.
+//!
+//! `surface.rs` splits the text, `scan.rs` finds where a block of calls opens, `ladder.rs` says what becomes of a
+//! block, `correction.rs` what the model is told of a malformed one, `ledger.rs` which tokens a text came from.
 
-use super::markers::Markers;
+mod correction;
+mod ladder;
+mod ledger;
+mod sampled;
+mod scan;
+mod surface;
+
+use super::Protocol;
+use super::dsml::{BlockRules, ToolTable};
 use ds4_model::{
-    AnswerEnd, AnswerEvent, AnswerPosition, AnswerReader, AnswerSummary, Channel, Ending, Tokenizer, Utf8Stream,
+    AnswerEnd, AnswerEvent, AnswerMemory, AnswerPosition, AnswerReader, AnswerSummary, Channel, Conversation, Ending,
+    NextToken, ToolChoice, ToolFault, ToolOutcome, ToolUse, Utf8Stream,
 };
 use ds4_units::TokenId;
+use sampled::Sampled;
 use std::sync::Arc;
+use surface::{Rules, State, Surface};
 
 /// Reads one answer. Only the control token `</think>` ends reasoning; its spelling in ordinary tokens is a quotation.
 pub(super) struct Reader {
-    tokenizer: Arc<Tokenizer>,
-    markers: Markers,
-    channel: Channel,
+    protocol: Arc<Protocol>,
+    tools: ToolUse,
+    sampled: Sampled,
+    /// What the prompt opened the answer with.
+    opens: Channel,
     text: Utf8Stream,
+    surface: Surface,
     /// Nothing but a marker has come yet in this channel.
     at_start: bool,
-    /// Tokens that no event has accounted for.
-    unseen: usize,
+    /// What was wrong with the first attempt.
+    first_fault: Option<ToolFault>,
+    retried: bool,
 }
 
 impl Reader {
-    pub(super) fn new(tokenizer: Arc<Tokenizer>, markers: Markers, channel: Channel) -> Reader {
-        Reader { tokenizer, markers, channel, text: Utf8Stream::default(), at_start: true, unseen: 0 }
+    /// Reads the answer to a conversation.
+    pub(super) fn new(
+        protocol: Arc<Protocol>,
+        opens: Channel,
+        conversation: &Conversation,
+        memory: &Arc<AnswerMemory>,
+    ) -> Reader {
+        let tools = conversation.tools.clone();
+        let calls = tools.is_armed().then(|| BlockRules {
+            tools: Arc::new(ToolTable::of(&tools)),
+            allowed: tools.allowed.clone(),
+            parallel: tools.parallel,
+            coerce: tools.coerce,
+            required: matches!(tools.choice, ToolChoice::Required | ToolChoice::Named(_)),
+        });
+        let rules = Rules { retries: calls.is_some(), calls, release: tools.release };
+        let sampled = Sampled::new(conversation, memory);
+        let surface = Surface::new(rules, first_state(opens));
+        Reader::with(protocol, tools, sampled, opens, surface)
     }
 
-    fn emit(&mut self, text: String, events: &mut Vec<AnswerEvent>) {
-        if !text.is_empty() {
-            let tokens = std::mem::take(&mut self.unseen);
-            events.push(AnswerEvent::Text { channel: self.channel, text, tokens });
+    /// Reads what follows plain text: all of it is content.
+    pub(super) fn raw(protocol: Arc<Protocol>) -> Reader {
+        let rules = Rules { retries: false, calls: None, release: Default::default() };
+        let surface = Surface::new(rules, State::Plain);
+        let mut reader = Reader::with(protocol, ToolUse::default(), Sampled::nothing(), Channel::Content, surface);
+        reader.at_start = false;
+        reader
+    }
+
+    fn with(protocol: Arc<Protocol>, tools: ToolUse, sampled: Sampled, opens: Channel, surface: Surface) -> Reader {
+        Reader {
+            protocol,
+            tools,
+            sampled,
+            opens,
+            text: Utf8Stream::default(),
+            surface,
+            at_start: true,
+            first_fault: None,
+            retried: false,
         }
+    }
+
+    fn is_reasoning(&self) -> bool {
+        matches!(self.surface.state, State::Reasoning(_))
     }
 
     /// A thinking marker that switches nothing: one that says again what the prompt said is dropped, any other is text.
     fn is_repeated(&self, token: TokenId) -> bool {
-        self.at_start
-            && match self.channel {
-                Channel::Reasoning => token == self.markers.think,
-                Channel::Content => token == self.markers.end_think,
-            }
+        let markers = &self.protocol.markers;
+        self.at_start && token == if self.is_reasoning() { markers.think } else { markers.end_think }
     }
 
-    fn is_text(&self, token: TokenId) -> bool {
-        let spelled_out = [self.markers.dsml, self.markers.think, self.markers.end_think];
-        !self.tokenizer.is_control(token) || spelled_out.contains(&token)
+    /// The character that did not end is over.
+    fn end_character(&mut self, events: &mut Vec<AnswerEvent>) {
+        let text = self.text.finish();
+        self.surface.ledger.end_character(text.len());
+        self.surface.push(&text, events);
+    }
+
+    fn push_text(&mut self, token: TokenId, events: &mut Vec<AnswerEvent>) {
+        let bytes = self.protocol.tokenizer.token_bytes(token).unwrap_or_default();
+        let text = self.text.push(bytes);
+        self.surface.ledger.push(text.len(), self.text.is_inside_character());
+        self.surface.push(&text, events);
+    }
+
+    fn forced_opening(&self) -> Option<Vec<TokenId>> {
+        let name = match &self.tools.choice {
+            ToolChoice::Required => None,
+            ToolChoice::Named(name) => Some(name.as_str()),
+            ToolChoice::Auto | ToolChoice::Forbidden => return None,
+        };
+        let opens_now = self.surface.is_at_start_of_content() && self.tools.is_armed();
+        opens_now.then(|| self.protocol.tokenizer.encode(&super::dsml::opening(&self.protocol.markers, name)))
+    }
+
+    fn reset(&mut self) {
+        self.first_fault = self.surface.fault.take();
+        self.retried = true;
+        let rules = Rules { retries: false, ..self.surface.rules.clone() };
+        self.surface = Surface::new(rules, first_state(self.opens));
+        self.sampled.forget();
+        self.at_start = true;
+    }
+
+    fn summary(&mut self) -> AnswerSummary {
+        let outcome = match self.surface.outcome {
+            Some(ToolOutcome::Ok | ToolOutcome::Repaired) if self.retried => Some(ToolOutcome::Retried),
+            None if self.retried => Some(ToolOutcome::Failed),
+            outcome => outcome,
+        };
+        AnswerSummary {
+            reasoning_open: self.is_reasoning(),
+            calls: self.surface.shown_calls.len() as u32,
+            outcome,
+            fault: self.first_fault.take().or(self.surface.fault.take()),
+        }
     }
 }
 
 impl AnswerReader for Reader {
     fn push(&mut self, token: TokenId, events: &mut Vec<AnswerEvent>) {
+        let markers = self.protocol.markers;
+        let is_control = self.protocol.tokenizer.is_control(token);
         let repeated = self.is_repeated(token);
-        let ends_reasoning = token == self.markers.end_think && self.channel == Channel::Reasoning;
+        let ends_reasoning = token == markers.end_think && self.is_reasoning();
         self.at_start = false;
-        if self.tokenizer.is_control(token) {
-            let text = self.text.finish();
-            self.emit(text, events);
+        if is_control {
+            self.end_character(events);
         }
-        self.unseen += 1;
         if ends_reasoning {
-            self.channel = Channel::Content;
-        } else if !repeated && self.is_text(token) {
-            let text = self.text.push(self.tokenizer.token_bytes(token).unwrap_or_default());
-            self.emit(text, events);
+            self.surface.end_reasoning(events);
+            self.surface.ledger.push(0, false);
+        } else if !is_control || (!repeated && [markers.dsml, markers.think, markers.end_think].contains(&token)) {
+            if is_control {
+                let len = self.protocol.tokenizer.token_bytes(token).unwrap_or_default().len();
+                self.sampled.note_control(self.surface.ledger.text(), len, token);
+            }
+            self.push_text(token, events);
+        } else {
+            self.surface.ledger.push(0, false);
+        }
+    }
+
+    fn next(&mut self) -> NextToken {
+        if self.surface.is_over() {
+            return NextToken::Complete;
+        }
+        if let Some(tokens) = self.forced_opening() {
+            return NextToken::Forced(tokens);
+        }
+        match &self.surface.state {
+            State::Calls(calls) if calls.block.wants_end() => {
+                let ending = super::dsml::ending(&self.protocol.markers, calls.block.rest().is_empty());
+                NextToken::Forced(self.protocol.tokenizer.encode(&ending))
+            }
+            State::Calls(calls) if calls.block.is_syntax() => NextToken::Greedy,
+            _ => NextToken::Sampled,
         }
     }
 
     fn position(&self) -> AnswerPosition {
-        match self.channel {
-            Channel::Reasoning => AnswerPosition::Reasoning,
-            Channel::Content => AnswerPosition::Content,
-        }
+        self.surface.position()
     }
 
-    fn finish(&mut self, _ending: Ending, events: &mut Vec<AnswerEvent>) -> AnswerEnd {
-        let text = self.text.finish();
-        self.emit(text, events);
-        AnswerEnd::Done(AnswerSummary { reasoning_open: self.channel == Channel::Reasoning, ..Default::default() })
+    fn finish(&mut self, ending: Ending, events: &mut Vec<AnswerEvent>) -> AnswerEnd {
+        self.end_character(events);
+        let tail = match ending {
+            Ending::EndOfTurn { room } if self.surface.may_need_another_attempt() => {
+                let fault = self.surface.fault.as_ref();
+                let tail = correction::tail(&self.protocol, &self.tools, fault, self.opens);
+                let fits = self.protocol.tokenizer.encode(&tail).len() <= room.index();
+                fits.then_some(tail)
+            }
+            _ => None,
+        };
+        let again = self.surface.settle_end(ending, tail.is_some(), events);
+        if let Some(tail) = tail.filter(|_| again) {
+            self.reset();
+            return AnswerEnd::Again(tail);
+        }
+        self.sampled.remember(&self.surface, self.retried);
+        AnswerEnd::Done(self.summary())
+    }
+}
+
+fn first_state(opens: Channel) -> State {
+    match opens {
+        Channel::Reasoning => State::Reasoning(None),
+        Channel::Content => State::Content,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::deepseek4::prompt::tests::tokenizer;
-    use ds4_units::Tokens;
-
-    /// Reads tokens of text in which control tokens are spelled out.
-    fn read(channel: Channel, text: &str) -> (String, String, bool) {
-        let tokenizer = tokenizer();
-        let tokens = tokenizer.encode(&tokenizer.parse_trusted(text));
-        read_tokens(channel, &tokens)
-    }
-
-    fn read_tokens(channel: Channel, tokens: &[TokenId]) -> (String, String, bool) {
-        let tokenizer = tokenizer();
-        let markers = Markers::find(&tokenizer).expect("all markers");
-        let mut reader = Reader::new(tokenizer, markers, channel);
-        let mut events = Vec::new();
-        tokens.iter().for_each(|&token| reader.push(token, &mut events));
-        let AnswerEnd::Done(end) = reader.finish(Ending::EndOfTurn { room: Tokens(0) }, &mut events) else {
-            panic!("asked once more")
-        };
-        let mut texts = (String::new(), String::new());
-        for event in events {
-            match event {
-                AnswerEvent::Text { text, .. } if text.is_empty() => panic!("an empty event"),
-                AnswerEvent::Text { channel: Channel::Reasoning, text, .. } => texts.0 += &text,
-                AnswerEvent::Text { channel: Channel::Content, text, .. } => texts.1 += &text,
-                _ => panic!("only text"),
-            }
-        }
-        (texts.0, texts.1, end.reasoning_open)
-    }
-
-    fn parts(reasoning: &str, content: &str, reasoning_open: bool) -> (String, String, bool) {
-        (reasoning.to_owned(), content.to_owned(), reasoning_open)
-    }
-
-    #[test]
-    fn reasoning_ends_at_the_control_token() {
-        assert_eq!(
-            read(Channel::Reasoning, "easy: 日本</think>\n\nIt is 4."),
-            parts("easy: 日本", "\n\nIt is 4.", false)
-        );
-        assert_eq!(read(Channel::Reasoning, "</think>4"), parts("", "4", false));
-        assert_eq!(read(Channel::Content, "4"), parts("", "4", false));
-    }
-
-    #[test]
-    fn an_answer_that_never_leaves_reasoning_says_so() {
-        assert_eq!(read(Channel::Reasoning, "hm"), parts("hm", "", true));
-        assert_eq!(read(Channel::Reasoning, ""), parts("", "", true));
-    }
-
-    #[test]
-    fn a_marker_the_prompt_already_gave_is_dropped_and_any_other_is_text() {
-        assert_eq!(read(Channel::Reasoning, "<think>hm</think>4"), parts("hm", "4", false));
-        assert_eq!(read(Channel::Content, "</think>4"), parts("", "4", false));
-        assert_eq!(read(Channel::Content, "use </think> and <think>"), parts("", "use </think> and <think>", false));
-        assert_eq!(read(Channel::Reasoning, "a<think>b</think></think>c"), parts("a<think>b", "</think>c", false));
-    }
-
-    #[test]
-    fn the_spelling_of_the_end_in_ordinary_tokens_is_a_quotation() {
-        let tokenizer = tokenizer();
-        let mut tokens = Vec::new();
-        tokenizer.encode_text("write </think> here", &mut tokens);
-        assert_eq!(read_tokens(Channel::Reasoning, &tokens), parts("write </think> here", "", true));
-    }
-
-    #[test]
-    fn tool_markup_is_text_and_other_control_tokens_are_nothing() {
-        let answer = "ok\n\n<｜DSML｜tool_calls>\n<｜User｜>x<｜end▁of▁sentence｜>";
-        assert_eq!(read(Channel::Content, answer), parts("", "ok\n\n<｜DSML｜tool_calls>\nx", false));
-    }
-
-    #[test]
-    fn a_character_cut_off_by_a_marker_belongs_to_the_channel_before_it() {
-        let tokenizer = tokenizer();
-        let byte = |spelling| tokenizer.token(spelling).expect("a byte token");
-        let end_think = tokenizer.control("</think>").expect("the marker");
-        let tokens = [byte("ð"), byte("Ł"), end_think, byte("Ã"), byte("©"), byte("ð")];
-        assert_eq!(read_tokens(Channel::Reasoning, &tokens), parts("\u{FFFD}", "é\u{FFFD}", false));
-    }
-
-    #[test]
-    fn ids_outside_the_vocabulary_are_nothing() {
-        assert_eq!(read_tokens(Channel::Content, &[TokenId(u32::MAX)]), parts("", "", false));
-    }
-}
+mod tests;

@@ -2,7 +2,9 @@
 //!
 //! The protocol has no tool messages: results and user text that follow each other are blocks of one user turn.
 
-use ds4_model::{AssistantMessage, Conversation, Instructions, Message, PastReasoning, Task, ThinkingMode};
+use ds4_model::{
+    AnswerMemory, AssistantMessage, Conversation, Instructions, Message, PastReasoning, PromptText, Task, ThinkingMode,
+};
 use std::collections::HashMap;
 
 /// One turn of a conversation.
@@ -10,7 +12,7 @@ pub(super) enum Turn<'a> {
     System(&'a Instructions),
     Developer(&'a Instructions),
     User { blocks: Vec<Block<'a>>, task: Option<Task> },
-    Assistant(&'a AssistantMessage),
+    Assistant { message: &'a AssistantMessage, reasoning: PromptText },
     LatestReminder(&'a str),
 }
 
@@ -27,7 +29,7 @@ impl Turn<'_> {
         match self {
             Turn::System(body) | Turn::Developer(body) => body.task,
             Turn::User { task, .. } => *task,
-            Turn::Assistant(_) | Turn::LatestReminder(_) => None,
+            Turn::Assistant { .. } | Turn::LatestReminder(_) => None,
         }
     }
 
@@ -47,13 +49,18 @@ pub(super) struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    pub(super) fn of(conversation: &'a Conversation) -> Turns<'a> {
-        let mut turns = merge(&conversation.messages);
+    /// The turns of a conversation. Answers whose reasoning did not come back get what `memory` knows of it.
+    pub(super) fn of(conversation: &'a Conversation, memory: &AnswerMemory) -> Turns<'a> {
+        let restored = match conversation.thinking {
+            ThinkingMode::On => memory.restore_reasoning(&conversation.messages),
+            ThinkingMode::Off => Vec::new(),
+        };
+        let mut turns = merge(&conversation.messages, restored);
         order_results(&mut turns);
         let drop_reasoning = match conversation.past_reasoning {
             PastReasoning::Keep => false,
             PastReasoning::Never => true,
-            PastReasoning::Drop => !has_tools(&turns),
+            PastReasoning::Drop => conversation.tools.schemas.is_empty() && !has_tools(&turns),
         };
         if drop_reasoning && conversation.thinking == ThinkingMode::On {
             drop_past_developers(&mut turns);
@@ -73,9 +80,12 @@ fn has_tools(turns: &[Turn<'_>]) -> bool {
     })
 }
 
-fn merge(messages: &[Message]) -> Vec<Turn<'_>> {
+/// `restored` holds the reasoning of answers that came without, by their places; it may be shorter.
+fn merge(messages: &[Message], restored: Vec<Option<PromptText>>) -> Vec<Turn<'_>> {
     let mut turns: Vec<Turn<'_>> = Vec::with_capacity(messages.len());
+    let mut restored = restored.into_iter();
     for message in messages {
+        let restored = restored.next().flatten();
         let turn = match message {
             Message::User(user) => {
                 let text = Block::Text(user.text.as_str());
@@ -97,7 +107,9 @@ fn merge(messages: &[Message]) -> Vec<Turn<'_>> {
             }
             Message::System(body) => Turn::System(body),
             Message::Developer(body) => Turn::Developer(body),
-            Message::Assistant(message) => Turn::Assistant(message),
+            Message::Assistant(message) => {
+                Turn::Assistant { message, reasoning: restored.unwrap_or_else(|| message.reasoning.clone()) }
+            }
             Message::LatestReminder(text) => Turn::LatestReminder(text.as_str()),
         };
         turns.push(turn);
@@ -111,7 +123,7 @@ fn order_results(turns: &mut [Turn<'_>]) {
     let mut place_of_call: HashMap<&str, usize> = HashMap::new();
     for turn in turns {
         match turn {
-            Turn::Assistant(message) if !message.tool_calls.is_empty() => {
+            Turn::Assistant { message, .. } if !message.tool_calls.is_empty() => {
                 place_of_call = message.tool_calls.iter().enumerate().map(|(place, call)| (&*call.id, place)).collect();
             }
             Turn::User { blocks, .. } => {
@@ -142,7 +154,7 @@ fn drop_past_developers(turns: &mut Vec<Turn<'_>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ds4_model::{PromptText, ToolArguments, ToolCall, ToolResult, UserMessage};
+    use ds4_model::{ToolArguments, ToolCall, ToolResult, UserMessage};
 
     fn user(text: &str) -> Message {
         Message::User(UserMessage { text: PromptText::new(text), task: None })
@@ -160,7 +172,7 @@ mod tests {
 
     fn blocks(messages: Vec<Message>) -> Vec<String> {
         let conversation = Conversation { messages, ..Default::default() };
-        let turns = Turns::of(&conversation);
+        let turns = Turns::of(&conversation, &AnswerMemory::default());
         let Some(Turn::User { blocks, .. }) = turns.turns.last() else { panic!("no user turn") };
         let name = |block: &Block<'_>| match block {
             Block::Text(text) => format!("text {text}"),
@@ -184,7 +196,7 @@ mod tests {
     fn text_after_a_task_is_a_new_turn_but_a_result_joins() {
         let task = Message::User(UserMessage { text: PromptText::new("q"), task: Some(Task::Title) });
         let conversation = Conversation { messages: vec![task, result("r"), user("u")], ..Default::default() };
-        let turns = Turns::of(&conversation).turns;
+        let turns = Turns::of(&conversation, &AnswerMemory::default()).turns;
         assert_eq!(turns.len(), 2);
         assert_eq!(turns[0].task(), Some(Task::Title));
     }

@@ -12,6 +12,19 @@ pub(super) const GAP: &str = "\n\n";
 pub(super) const RESPONSE_FORMAT: &str =
     "## Response Format:\n\nYou MUST strictly adhere to the following schema to reply:\n";
 
+/// Around what a tool returned.
+pub(super) const TOOL_RESULT: &str = "<tool_result>";
+pub(super) const TOOL_RESULT_END: &str = "</tool_result>";
+
+/// At the end of results late in a long prompt, where models begin to announce calls instead of making them.
+pub(super) const REMINDER: &str =
+    "\n\n(If the next step needs a tool, call it in this answer; do not only announce it.)";
+
+/// What a model reads after calls that could not be read, around what was wrong.
+pub(super) const CORRECTION_START: &str = "Tool error: invalid DSML: ";
+pub(super) const CORRECTION_END: &str = ". Nothing was executed. Write one well-formed block of tool calls, or answer in \
+plain text.";
+
 /// Before the tool schemas, one a line.
 pub(super) const TOOLS_HEAD: &str = r##"## Tools
 

@@ -3,21 +3,19 @@
 //! Values are printed as they are. Only where data would spell a closing tag of the markup itself is one character
 //! replaced, so that a value always ends where its tag says.
 
-use super::markers::Markers;
-use super::wording::GAP;
+use super::value::{escape_closers, escape_text};
+use crate::deepseek4::prompt::markers::Markers;
+use crate::deepseek4::prompt::wording::GAP;
 use ds4_model::{JsonText, NumberSpelling, Prompt, ToolArguments, ToolCall};
 
-/// The end of a value, as text.
-const PARAMETER_END: &str = "</｜DSML｜parameter>";
-/// The same with its first character replaced in text and in JSON strings.
-const PARAMETER_END_TEXT: &str = "&lt;/｜DSML｜parameter>";
-const PARAMETER_END_JSON: &str = "\\u003c/｜DSML｜parameter>";
+/// The first character of a closing tag that is meant as text, in a JSON string.
+const ESCAPED_IN_JSON: &str = "\\u003c";
 
 /// The only parameter of a call whose arguments were no JSON object.
 const WHOLE_ARGUMENTS: &str = "arguments";
 
 /// Appends a block of calls.
-pub(super) fn print(prompt: &mut Prompt, markers: &Markers, calls: &[ToolCall]) {
+pub(in super::super) fn print(prompt: &mut Prompt, markers: &Markers, calls: &[ToolCall]) {
     let mut out = Markup { prompt, markers };
     out.text(GAP);
     out.open("tool_calls>\n");
@@ -40,6 +38,29 @@ pub(super) fn print(prompt: &mut Prompt, markers: &Markers, calls: &[ToolCall]) 
         out.close("invoke>\n");
     }
     out.close("tool_calls>");
+}
+
+/// How a block opens, up to where the model goes on; with the tool's name, up to its first parameter.
+pub(in super::super) fn opening(markers: &Markers, tool: Option<&str>) -> Prompt {
+    let mut prompt = Prompt::new();
+    let mut out = Markup { prompt: &mut prompt, markers };
+    out.text(GAP);
+    out.open("tool_calls>\n");
+    if let Some(tool) = tool {
+        out.open("invoke name=\"");
+        out.text(&attribute(tool));
+        out.text("\">\n");
+    }
+    prompt
+}
+
+/// How a block ends after its last call, whose line may have ended already.
+pub(in super::super) fn ending(markers: &Markers, mid_line: bool) -> Prompt {
+    let mut prompt = Prompt::new();
+    let mut out = Markup { prompt: &mut prompt, markers };
+    out.text(if mid_line { "\n" } else { "" });
+    out.close("tool_calls>");
+    prompt
 }
 
 struct Markup<'a> {
@@ -71,13 +92,13 @@ impl Markup<'_> {
             Some(text) => self.string_parameter(name, &text),
             None => {
                 let json = value.to_python(NumberSpelling::AsSent);
-                self.parameter(name, "false", &json.replace(PARAMETER_END, PARAMETER_END_JSON));
+                self.parameter(name, "false", &escape_closers(&json, ESCAPED_IN_JSON));
             }
         }
     }
 
     fn string_parameter(&mut self, name: &str, text: &str) {
-        self.parameter(name, "true", &text.replace(PARAMETER_END, PARAMETER_END_TEXT));
+        self.parameter(name, "true", &escape_text(text));
     }
 
     fn parameter(&mut self, name: &str, is_string: &str, value: &str) {

@@ -1,0 +1,1 @@
+//! Properties of the markup in both directions.
