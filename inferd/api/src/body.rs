@@ -1,5 +1,6 @@
 //! Request bodies: what they may be, how large, and who pays for their memory.
 
+use crate::fuse::BodyHash;
 use crate::{ApiError, limits, surrogates};
 use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
@@ -70,6 +71,11 @@ impl BodyBudget {
 }
 
 impl PaidBody {
+    /// Stands for the body where only sameness matters.
+    pub(crate) fn hash(&self) -> BodyHash {
+        BodyHash::of(&self.bytes)
+    }
+
     /// The body as JSON. Blocks for as long as parsing takes.
     pub(crate) fn parse(&self) -> Result<Value, ApiError> {
         let parsed = serde_json::from_slice(&self.bytes).or_else(|error| match surrogates::replace_lone(&self.bytes) {

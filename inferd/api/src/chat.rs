@@ -1,62 +1,94 @@
 //! `POST /v1/chat/completions`.
 
+mod chunks;
 mod message;
-mod reply;
 mod request;
-mod stream;
-mod tools;
 
-use crate::generate::{self, Generation};
-use crate::guard::RequestId;
-use crate::state::Shared;
-use crate::{ApiError, ids, state};
-use axum::extract::{Extension, Request, State};
-use axum::response::Response;
-use reply::Replier;
-use request::ChatRequest;
+use crate::answer::{Answer, Call};
+use crate::ask::{Ask, Reading};
+use crate::surface::Surface;
+use crate::{ApiError, ids, state, usage};
+use chunks::Chunks;
+use ds4_engine::{FinishReason, Finished};
+use serde_json::{Map, Value, json};
 
-/// Where errors about the prompt's length point.
-const PROMPT_FIELD: &str = "messages";
+/// What the replies and chunks of one request share.
+pub(crate) struct Chat {
+    id: String,
+    created: u64,
+    model: String,
+    /// The client wants the tokens beside the text.
+    token_ids: bool,
+    /// The client wants the counts at the end of a stream.
+    include_usage: bool,
+}
 
-pub(crate) async fn create(
-    State(shared): State<Shared>,
-    Extension(RequestId(request_id)): Extension<RequestId>,
-    request: Request,
-) -> Response {
-    match answer(shared, request_id, request).await {
-        Ok(response) => response,
-        Err(error) => error.into_openai_response(),
+impl Surface for Chat {
+    const PROMPT_FIELD: &'static str = "messages";
+
+    type Writer = Chunks;
+
+    fn read(body: &Value, reading: Reading<'_>) -> Result<(Ask, Chat), ApiError> {
+        let request = request::read(body, reading)?;
+        let chat = Chat {
+            id: ids::chat_completion(),
+            created: state::unix_time(),
+            model: request.model,
+            token_ids: request.token_ids,
+            include_usage: request.include_usage,
+        };
+        Ok((request.ask, chat))
+    }
+
+    fn whole(self, answer: Answer, finished: &Finished) -> Value {
+        let mut message = Map::new();
+        message.insert("role".into(), "assistant".into());
+        // Beside calls, no text is no content.
+        let silent = answer.content.is_empty() && !answer.calls.is_empty();
+        message.insert("content".into(), if silent { Value::Null } else { answer.content.into() });
+        if !answer.reasoning.is_empty() {
+            message.insert("reasoning_content".into(), answer.reasoning.into());
+        }
+        if !answer.calls.is_empty() {
+            message.insert("tool_calls".into(), answer.calls.iter().map(call).collect());
+        }
+        let mut choice = json!({
+            "index": 0,
+            "message": message,
+            "finish_reason": finish_reason(&finished.reason),
+            "logprobs": null,
+        });
+        if self.token_ids {
+            choice["token_ids"] = answer.token_ids.into();
+        }
+        json!({
+            "id": self.id,
+            "object": "chat.completion",
+            "created": self.created,
+            "model": self.model,
+            "choices": [choice],
+            "usage": usage::openai(&finished.usage),
+            "timings": usage::timings(&finished.timings, &finished.usage),
+        })
+    }
+
+    fn writer(self) -> Chunks {
+        Chunks::new(self)
     }
 }
 
-async fn answer(shared: Shared, request_id: String, request: Request) -> Result<Response, ApiError> {
-    let serving = shared.phase.serving()?;
-    let place = shared.client_place()?;
-    let body = shared.bodies.read(request).await?;
-    let preparing = (shared.clone(), serving.clone());
-    let (chat, prepared) = shared
-        .pool
-        .run(move || {
-            let (shared, serving) = preparing;
-            let chat = ChatRequest::read(&body.parse()?, serving.codec.as_ref(), &shared.settings)?;
-            // The conversation holds copies of what it needs: the body's share of the budget can go back.
-            drop(body);
-            let prepared = generate::prepare(&serving, &chat.conversation)?;
-            Ok((chat, prepared))
-        })
-        .await?;
-    let generation = Generation { sampling: chat.sampling, stop: chat.stop, max_tokens: chat.max_tokens };
-    let events = generate::submit(&serving, prepared, generation, PROMPT_FIELD)?;
-    let replier = Replier {
-        id: ids::chat_completion(),
-        created: state::unix_time(),
-        model: chat.model.unwrap_or_else(|| serving.model_id.clone()),
-        token_ids: chat.token_ids,
-    };
-    let log = generate::RequestLog::new(request_id, place);
-    if chat.stream {
-        Ok(stream::respond(replier, events, chat.include_usage, log))
-    } else {
-        reply::respond(replier, events, log).await
+fn finish_reason(reason: &FinishReason) -> &'static str {
+    match reason {
+        FinishReason::EndOfTurn | FinishReason::StopString(_) => "stop",
+        FinishReason::ToolCalls => "tool_calls",
+        FinishReason::Length => "length",
     }
+}
+
+fn call(call: &Call) -> Value {
+    json!({
+        "id": call.id.with_prefix("call_"),
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    })
 }

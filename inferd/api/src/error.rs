@@ -1,12 +1,14 @@
 //! Errors, classified once. Status, public message and the per-protocol spelling all come from one value; what only
 //! operators may know stays in the log.
 
-use axum::body::Body;
-use axum::response::Response;
+mod spelling;
+
+pub(crate) use spelling::{Protocol, json_response};
+
 use ds4_engine::{Refused, RequestFault};
+use ds4_model::TextTooLarge;
 use ds4_units::Tokens;
-use http::{HeaderName, HeaderValue, StatusCode, header};
-use serde_json::{Value, json};
+use http::StatusCode;
 use std::fmt::Display;
 
 /// Seconds a client is told to wait when requests queue up.
@@ -16,23 +18,34 @@ const RETRY_CLIENTS_S: u32 = 10;
 /// Seconds a client is told to wait while a worker starts: it is ready in about one.
 const RETRY_LOADING_S: u32 = 1;
 
-/// Tells clients that obey it not to send the same body again.
-const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-
 /// What kind of failure it is: decides status, type and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Invalid,
-    ContextOverflow { prompt: Tokens, context: Tokens },
+    /// With the word that clients of the OpenAI family decide on, where there is one.
+    Invalid {
+        code: Option<&'static str>,
+    },
+    /// What a follow-up refers to was here and is not any more.
+    ContinuationLost,
+    ContextOverflow {
+        prompt: Tokens,
+        context: Tokens,
+    },
     Unauthorized,
     Forbidden,
     UnknownEndpoint,
     UnknownModel,
-    MethodNotAllowed { allow: &'static str },
+    MethodNotAllowed {
+        allow: &'static str,
+    },
     TooLarge,
     UnsupportedMedia,
-    Busy { retry_after_s: u32 },
-    Unavailable { retry_after_s: Option<u32> },
+    Busy {
+        retry_after_s: u32,
+    },
+    Unavailable {
+        retry_after_s: Option<u32>,
+    },
     Engine,
 }
 
@@ -51,22 +64,42 @@ impl ApiError {
 
     /// A bad request in general.
     pub(crate) fn invalid(message: impl Into<String>) -> ApiError {
-        ApiError::new(Kind::Invalid, message)
+        ApiError::new(Kind::Invalid { code: None }, message)
     }
 
     /// A bad value of a field: `path: problem`.
     pub(crate) fn field(path: String, problem: impl Display) -> ApiError {
-        ApiError { message: format!("{path}: {problem}"), param: Some(path), kind: Kind::Invalid }
+        ApiError { message: format!("{path}: {problem}"), param: Some(path), kind: Kind::Invalid { code: None } }
     }
 
     /// A bad value of a field, in the published words without a colon: `path problem`.
     pub(crate) fn bare_field(path: String, problem: impl Display) -> ApiError {
-        ApiError { message: format!("{path} {problem}"), param: Some(path), kind: Kind::Invalid }
+        ApiError { message: format!("{path} {problem}"), param: Some(path), kind: Kind::Invalid { code: None } }
     }
 
     /// A field with a message of its own.
     pub(crate) fn about(param: &str, message: impl Into<String>) -> ApiError {
-        ApiError { kind: Kind::Invalid, message: message.into(), param: Some(param.into()) }
+        ApiError { kind: Kind::Invalid { code: None }, message: message.into(), param: Some(param.into()) }
+    }
+
+    /// A bad request, with the word that clients of the OpenAI family decide on.
+    pub(crate) fn coded(code: &'static str, param: &str, message: impl Into<String>) -> ApiError {
+        ApiError { kind: Kind::Invalid { code: Some(code) }, message: message.into(), param: Some(param.into()) }
+    }
+
+    /// What a follow-up refers to was here and is not any more.
+    pub(crate) fn continuation_lost(message: impl Into<String>) -> ApiError {
+        ApiError::new(Kind::ContinuationLost, message)
+    }
+
+    /// A request whose body has failed in the engine before and would again.
+    pub(crate) fn recurring(message: impl Into<String>) -> ApiError {
+        ApiError::new(Kind::Invalid { code: Some("invalid_prompt") }, message)
+    }
+
+    /// Whether it is about this one turn, and not about the server.
+    pub(crate) fn is_of_the_turn(&self) -> bool {
+        matches!(self.kind, Kind::Engine | Kind::Invalid { .. })
     }
 
     pub(crate) fn unauthorized() -> ApiError {
@@ -129,6 +162,14 @@ impl ApiError {
         ApiError::new(Kind::Engine, "internal error; the server log has the details")
     }
 
+    /// The size of a prompt that does not fit.
+    pub(crate) fn overflowing_prompt(&self) -> Option<Tokens> {
+        match self.kind {
+            Kind::ContextOverflow { prompt, .. } => Some(prompt),
+            _ => None,
+        }
+    }
+
     /// What a client is told.
     pub fn message(&self) -> &str {
         &self.message
@@ -142,7 +183,8 @@ impl ApiError {
     /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         match self.kind {
-            Kind::Invalid | Kind::ContextOverflow { .. } => StatusCode::BAD_REQUEST,
+            Kind::Invalid { .. } | Kind::ContextOverflow { .. } => StatusCode::BAD_REQUEST,
+            Kind::ContinuationLost => StatusCode::CONFLICT,
             Kind::Unauthorized => StatusCode::UNAUTHORIZED,
             Kind::Forbidden => StatusCode::FORBIDDEN,
             Kind::UnknownEndpoint | Kind::UnknownModel => StatusCode::NOT_FOUND,
@@ -154,60 +196,6 @@ impl ApiError {
             Kind::Engine => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
-
-    /// The error object of the OpenAI family.
-    pub(crate) fn openai(&self) -> Value {
-        let mut error = json!({
-            "message": self.message,
-            "type": self.openai_type(),
-            "param": self.param,
-            "code": self.openai_code(),
-        });
-        if let Kind::ContextOverflow { prompt, context } = self.kind {
-            error["n_prompt_tokens"] = prompt.0.into();
-            error["n_ctx"] = context.0.into();
-        }
-        json!({ "error": error })
-    }
-
-    fn openai_type(&self) -> &'static str {
-        match self.kind {
-            Kind::Unauthorized => "authentication_error",
-            Kind::Forbidden => "permission_error",
-            Kind::Busy { .. } => "rate_limit_error",
-            Kind::Engine | Kind::Unavailable { .. } => "server_error",
-            _ => "invalid_request_error",
-        }
-    }
-
-    fn openai_code(&self) -> Option<&'static str> {
-        match self.kind {
-            Kind::ContextOverflow { .. } => Some("context_length_exceeded"),
-            Kind::Unauthorized => Some("invalid_api_key"),
-            Kind::UnknownModel => Some("model_not_found"),
-            Kind::TooLarge => Some("request_too_large"),
-            _ => None,
-        }
-    }
-
-    /// The reply for clients of the OpenAI family.
-    pub(crate) fn into_openai_response(self) -> Response {
-        let mut response = json_response(self.status(), &self.openai());
-        let headers = response.headers_mut();
-        match self.kind {
-            Kind::MethodNotAllowed { allow } => {
-                headers.insert(header::ALLOW, HeaderValue::from_static(allow));
-            }
-            Kind::Busy { retry_after_s } | Kind::Unavailable { retry_after_s: Some(retry_after_s) } => {
-                headers.insert(header::RETRY_AFTER, retry_after_s.into());
-            }
-            Kind::Invalid | Kind::ContextOverflow { .. } => {
-                headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
-            }
-            _ => {}
-        }
-        response
-    }
 }
 
 /// The engine's refusals, `param` being the field that holds the prompt.
@@ -217,12 +205,24 @@ pub(crate) fn refused(refused: Refused, param: &str) -> ApiError {
             ApiError::new(Kind::Busy { retry_after_s: RETRY_QUEUE_S }, "request queue is full; retry later")
         }
         Refused::EmptyPrompt => ApiError::about(param, format!("{param}: the prompt is empty")),
-        Refused::PromptTooLong { prompt, context } => ApiError {
-            kind: Kind::ContextOverflow { prompt, context },
-            message: format!("Prompt has {} tokens, but the configured context size is {} tokens", prompt.0, context.0),
-            param: Some(param.into()),
-        },
+        Refused::PromptTooLong { prompt, context } => overflow(prompt, context, param),
         Refused::Stopped => ApiError::shutting_down(),
+    }
+}
+
+/// A prompt that was not tokenised to its end, `param` being the field that holds it.
+pub(crate) fn too_large(large: TextTooLarge, context: Tokens, param: &str) -> ApiError {
+    match large {
+        TextTooLarge::Tokens { at_least } => overflow(at_least, context, param),
+        unbroken @ TextTooLarge::Unbroken { .. } => ApiError::field(param.into(), unbroken),
+    }
+}
+
+fn overflow(prompt: Tokens, context: Tokens, param: &str) -> ApiError {
+    ApiError {
+        kind: Kind::ContextOverflow { prompt, context },
+        message: format!("Prompt has {} tokens, but the configured context size is {} tokens", prompt.0, context.0),
+        param: Some(param.into()),
     }
 }
 
@@ -239,7 +239,7 @@ pub(crate) fn fault(fault: &RequestFault) -> ApiError {
             if refusal.reason.retryable() {
                 Kind::Unavailable { retry_after_s: Some(RETRY_QUEUE_S) }
             } else {
-                Kind::Invalid
+                Kind::Invalid { code: None }
             },
             format!("not enough memory: {refusal}"),
         ),
@@ -248,17 +248,4 @@ pub(crate) fn fault(fault: &RequestFault) -> ApiError {
             ApiError::new(Kind::Engine, "the engine could not compute this request")
         }
     }
-}
-
-/// A JSON reply.
-pub(crate) fn json_response(status: StatusCode, body: &Value) -> Response {
-    let mut response = Response::new(Body::from(body.to_string()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// The error object of a stream whose first byte is out: whatever went wrong, it was ours.
-pub(crate) fn after_first_byte(error: &ApiError) -> Value {
-    json!({ "error": { "message": error.message, "type": "server_error", "param": null, "code": null } })
 }

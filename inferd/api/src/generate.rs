@@ -1,92 +1,113 @@
-//! From a conversation to the engine's events: what every generating surface does.
+//! From a request to the engine's events.
 
-use crate::error::refused;
+use crate::ApiError;
+use crate::ask::{Ask, Reading, Wording};
+use crate::continuation::Kept;
+use crate::error::{refused, too_large};
 use crate::phase::Serving;
-use crate::state::ClientPlace;
-use crate::{ApiError, error};
-use ds4_engine::{EventStream, Finished, GenerateRequest, RequestFault, Sampling};
-use ds4_model::{AnswerReader, Conversation, PromptRecord};
-use ds4_units::Tokens;
+use ds4_engine::{EventStream, GenerateRequest};
+use ds4_model::{Piece, Prompt, PromptRecord};
+use ds4_units::{TokenId, Tokens};
 
-/// A conversation as the engine takes it.
+/// A request as the engine takes it.
 pub(crate) struct Prepared {
-    prompt: PromptRecord,
-    reader: Box<dyn AnswerReader>,
+    pub(crate) rendered: Prompt,
+    pub(crate) kept: Option<Kept>,
+    request: GenerateRequest,
 }
 
-/// How the answer is wanted.
-pub(crate) struct Generation {
-    pub(crate) sampling: Sampling,
-    pub(crate) stop: Vec<String>,
-    pub(crate) max_tokens: Tokens,
-}
+/// Clients that cannot count tokens otherwise ask for answers of one: nobody goes on from those. An answer of none is
+/// asked for to have its prompt computed ahead.
+const MERELY_COUNTED: Tokens = Tokens(1);
 
-/// Renders and tokenises. Blocks for as long as that takes: call it on the pool.
-pub(crate) fn prepare(serving: &Serving, conversation: &Conversation) -> Result<Prepared, ApiError> {
-    let prompt = serving.codec.render(conversation, &serving.memory);
-    let prompt = prompt.map_err(|error| ApiError::about("messages", format!("messages: {error}")))?;
-    let reader = serving.codec.read_answer(&prompt, conversation, &serving.memory);
-    Ok(Prepared { prompt: PromptRecord::new(&prompt, &serving.tokenizer), reader })
-}
-
-/// Hands a prepared request to the engine. `prompt_field` is what an error about the prompt points at.
-pub(crate) fn submit(
-    serving: &Serving,
-    prepared: Prepared,
-    generation: Generation,
-    prompt_field: &str,
-) -> Result<EventStream, ApiError> {
-    let request = GenerateRequest {
-        prompt: prepared.prompt,
-        reader: prepared.reader,
-        sampling: generation.sampling,
-        stop: generation.stop,
-        max_tokens: generation.max_tokens,
-        constraint: None,
-        top_logprobs: None,
-        prompt_logprobs: false,
+/// Renders and tokenises. Blocks for as long as that takes: call it on the pool. `prompt_field` is what an error about
+/// the prompt points at.
+pub(crate) fn prepare(reading: Reading<'_>, ask: Ask, prompt_field: &str) -> Result<Prepared, ApiError> {
+    let prompt = render(reading, &ask.wording, prompt_field)?;
+    let codec = &reading.serving.codec;
+    let reader = match &ask.wording {
+        Wording::Conversation(conversation) => codec.read_answer(&prompt.rendered, conversation, reading.memory),
+        Wording::Raw(_) | Wording::Tokens(_) => codec.read_raw(),
     };
-    serving.engine.submit(request).map_err(|refusal| refused(refusal, prompt_field))
+    Ok(Prepared {
+        rendered: prompt.rendered,
+        kept: ask.kept.filter(|_| ask.max_tokens != MERELY_COUNTED),
+        request: GenerateRequest {
+            prompt: prompt.record,
+            reader,
+            sampling: ask.sampling,
+            stop: ask.stop,
+            max_tokens: ask.max_tokens,
+            top_logprobs: ask.top_logprobs,
+            prompt_logprobs: ask.prompt_logprobs,
+            constraint: ask.constraint,
+        },
+    })
 }
 
-/// Writes the one log line of a request, whatever becomes of it: one that is dropped early was cancelled.
-pub(crate) struct RequestLog {
-    request_id: String,
-    ended: bool,
-    _place: ClientPlace,
+/// A prompt in both of its forms.
+pub(crate) struct RenderedPrompt {
+    pub(crate) rendered: Prompt,
+    pub(crate) record: PromptRecord,
 }
 
-impl RequestLog {
-    pub(crate) fn new(request_id: String, place: ClientPlace) -> RequestLog {
-        RequestLog { request_id, ended: false, _place: place }
-    }
+/// Renders and tokenises a wording. Blocks.
+pub(crate) fn render(reading: Reading<'_>, wording: &Wording, field: &str) -> Result<RenderedPrompt, ApiError> {
+    let serving = reading.serving;
+    let rendered = match wording {
+        Wording::Conversation(conversation) => {
+            let prompt = serving.codec.render(conversation, reading.memory);
+            prompt.map_err(|error| ApiError::about(field, format!("{field}: {error}")))?
+        }
+        Wording::Raw(text) => serving.codec.render_raw(text),
+        Wording::Tokens(tokens) => return Ok(of_tokens(serving, tokens)),
+    };
+    let context = serving.engine.info().context;
+    let most = Tokens(context.0.saturating_sub(1));
+    let record = PromptRecord::within(&rendered, &serving.tokenizer, most);
+    let record = record.map_err(|large| too_large(large, context, field))?;
+    Ok(RenderedPrompt { rendered, record })
+}
 
-    pub(crate) fn finished(&mut self, finished: &Finished) {
-        self.ended = true;
-        let (usage, timings) = (&finished.usage, &finished.timings);
-        tracing::info!(
-            request_id = %self.request_id,
-            prompt_tokens = usage.prompt_tokens.0,
-            cached_tokens = usage.cached_tokens.0,
-            completion_tokens = usage.completion_tokens.0,
-            reuse = timings.reuse.name(),
-            queued_ms = timings.queued.as_millis() as u64,
-            ttft_ms = timings.first_token.map(|time| time.as_millis() as u64),
-            "completed"
-        );
-    }
-
-    pub(crate) fn failed(&mut self, fault: &RequestFault) -> ApiError {
-        self.ended = true;
-        tracing::warn!(request_id = %self.request_id, %fault, "failed");
-        error::fault(fault)
+/// The tokens of a wording, whether it fits the context or not; of one that is far too long, at least so many. Blocks.
+pub(crate) fn count(reading: Reading<'_>, wording: &Wording, field: &str) -> Result<usize, ApiError> {
+    match render(reading, wording, field) {
+        Ok(prompt) => Ok(prompt.record.tokens().len()),
+        Err(error) => error.overflowing_prompt().map(Tokens::index).ok_or(error),
     }
 }
 
-impl Drop for RequestLog {
-    fn drop(&mut self) {
-        if !self.ended {
-            tracing::info!(request_id = %self.request_id, "canceled");
+/// The pieces of a prompt that came as tokens. Text that ends inside a character keeps its tokens all the same.
+fn of_tokens(serving: &Serving, tokens: &[TokenId]) -> RenderedPrompt {
+    let (mut rendered, mut record) = (Prompt::new(), PromptRecord::default());
+    for &token in tokens {
+        record.push_generated(token, &serving.tokenizer);
+        if serving.tokenizer.is_control(token) {
+            rendered.push_control(token);
+        } else {
+            let bytes = serving.tokenizer.token_bytes(token).unwrap_or_default();
+            rendered.push_text(&String::from_utf8_lossy(bytes));
         }
     }
+    RenderedPrompt { rendered, record }
+}
+
+/// Hands a prepared request to the engine.
+pub(crate) fn submit(serving: &Serving, prepared: Prepared, prompt_field: &str) -> Result<EventStream, ApiError> {
+    serving.engine.submit(prepared.request).map_err(|refusal| refused(refusal, prompt_field))
+}
+
+/// A prompt as text, control tokens spelled out.
+pub(crate) fn spelled(prompt: &Prompt, serving: &Serving) -> String {
+    let mut text = String::new();
+    for piece in prompt.pieces() {
+        match piece {
+            Piece::Control(token) => {
+                let bytes = serving.tokenizer.token_bytes(*token).unwrap_or_default();
+                text.push_str(&String::from_utf8_lossy(bytes));
+            }
+            Piece::Text(piece) => text.push_str(piece.as_str()),
+        }
+    }
+    text
 }

@@ -1,6 +1,8 @@
 //! The checks every request passes before it is routed: request id, host, origin, key; and the headers every reply
 //! carries.
 
+use crate::caller::Caller;
+use crate::error::Protocol;
 use crate::settings::{Hosts, Origins};
 use crate::state::Shared;
 use crate::{ApiError, ids, keys};
@@ -14,23 +16,26 @@ use std::net::IpAddr;
 /// Carries the id that the log lines of a request carry.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The id of a request, for handlers and log lines.
-#[derive(Clone, Debug)]
-pub(crate) struct RequestId(pub(crate) String);
+/// The same under the name that clients of the Messages protocol read.
+const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 /// Runs around every route.
 pub(crate) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
-    let id = ids::request();
+    let protocol = Protocol::of_path(request.uri().path());
+    let caller = Caller { request_id: ids::request(), protocol };
     let origin = request.headers().get(header::ORIGIN).cloned();
     let mut response = match check(&shared, &request) {
-        Err(error) => error.into_openai_response(),
+        Err(error) => caller.refuse(&error),
         Ok(()) if request.method() == Method::OPTIONS => no_content(),
         Ok(()) => {
-            request.extensions_mut().insert(RequestId(id.clone()));
+            request.extensions_mut().insert(caller.clone());
             next.run(request).await
         }
     };
-    if let Ok(id) = HeaderValue::from_str(&id) {
+    if let Ok(id) = HeaderValue::from_str(&caller.request_id) {
+        if protocol == Protocol::Anthropic {
+            response.headers_mut().insert(ANTHROPIC_REQUEST_ID, id.clone());
+        }
         response.headers_mut().insert(REQUEST_ID, id);
     }
     allow_origin(&shared.settings.origins, origin, response.headers_mut());

@@ -23,3 +23,23 @@ pub(crate) fn request() -> String {
 pub(crate) fn chat_completion() -> String {
     random("chatcmpl-")
 }
+
+/// The id of a completion.
+pub(crate) fn completion() -> String {
+    random("cmpl-")
+}
+
+/// The id of a message of the Messages protocol.
+pub(crate) fn message() -> String {
+    random("msg_")
+}
+
+/// The id of a response.
+pub(crate) fn response() -> String {
+    random("resp_")
+}
+
+/// The id of an output item whose type says `prefix`.
+pub(crate) fn item(prefix: &str) -> String {
+    random(prefix)
+}

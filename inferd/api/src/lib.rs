@@ -7,33 +7,51 @@
 //!
 //! A field that a client sends is honoured, or refused by name.
 
+mod answer;
 mod api;
+mod ask;
 mod body;
+mod caller;
 mod chat;
+mod completions;
+mod continuation;
+mod counting;
+mod ending;
 mod error;
+mod fuse;
 mod generate;
 mod guard;
 mod health;
 mod ids;
 mod keys;
 mod limits;
+mod messages;
 mod models;
 mod params;
 mod phase;
 mod pool;
 mod reader;
+mod responses;
 mod routes;
 mod server;
 mod settings;
 mod sse;
 mod state;
+mod surface;
 mod surrogates;
 mod thinking;
+mod tokens;
+mod tools;
+mod trace;
+mod transcript;
 mod usage;
+mod version;
 
 pub use api::Api;
+pub use continuation::KeepTurns;
 pub use error::ApiError;
 pub use keys::ApiKey;
 pub use phase::Serving;
 pub use server::serve;
-pub use settings::{Hosts, Origins, Settings};
+pub use settings::{Hosts, Origins, ReasoningReplay, Settings, ThinkingSampling};
+pub use trace::Trace;

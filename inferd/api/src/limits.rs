@@ -37,3 +37,18 @@ pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// JSON arrays and objects inside each other, what `serde_json` stops at.
 pub(crate) const JSON_DEPTH_MAX: usize = 128;
+
+/// Finished turns that are kept for follow-ups.
+pub(crate) const KEPT_TURNS_MAX: usize = 64;
+
+/// Bytes of text in all of them.
+pub(crate) const KEPT_BYTES_MAX: usize = 256 << 20;
+
+/// Seconds for which a turn with calls is not given up for another.
+pub(crate) const KEPT_GRACE_S: u64 = 60;
+
+/// Seconds after which a turn is given up.
+pub(crate) const KEPT_LIFETIME_S: u64 = 300;
+
+/// Calls of turns that are not kept any more, remembered to tell "moved on" from "never heard of".
+pub(crate) const FORGOTTEN_CALLS_MAX: usize = 4096;

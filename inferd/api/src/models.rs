@@ -1,10 +1,11 @@
 //! `GET /v1/models` and `/v1/models/{id}`.
 
+use crate::caller::Caller;
 use crate::error::json_response;
 use crate::phase::Serving;
 use crate::state::Shared;
 use crate::{ApiError, Settings};
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -12,8 +13,8 @@ use serde_json::{Value, json};
 /// `created` of every model: the loaded file's age says nothing a client could use.
 const CREATED: u64 = 1_767_225_600;
 
-pub(crate) async fn list(State(shared): State<Shared>) -> Response {
-    answer(&shared, |settings, serving| {
+pub(crate) async fn list(State(shared): State<Shared>, Extension(caller): Extension<Caller>) -> Response {
+    answer(&shared, &caller, |settings, serving| {
         let id = &serving.model_id;
         Ok(json!({
             "object": "list",
@@ -25,17 +26,21 @@ pub(crate) async fn list(State(shared): State<Shared>) -> Response {
     })
 }
 
-pub(crate) async fn one(State(shared): State<Shared>, Path(id): Path<String>) -> Response {
-    answer(&shared, |settings, serving| {
+pub(crate) async fn one(
+    State(shared): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Response {
+    answer(&shared, &caller, |settings, serving| {
         let known = id == serving.model_id || serving.codec.model_aliases().contains(&id.as_str());
         if known { Ok(model(settings, serving)) } else { Err(ApiError::unknown_model(&id)) }
     })
 }
 
-fn answer(shared: &Shared, make: impl Fn(&Settings, &Serving) -> Result<Value, ApiError>) -> Response {
+fn answer(shared: &Shared, caller: &Caller, make: impl Fn(&Settings, &Serving) -> Result<Value, ApiError>) -> Response {
     match shared.phase.serving().and_then(|serving| make(&shared.settings, &serving)) {
         Ok(body) => json_response(StatusCode::OK, &body),
-        Err(error) => error.into_openai_response(),
+        Err(error) => caller.refuse(&error),
     }
 }
 

@@ -1,13 +1,22 @@
 //! Request fields that several surfaces share: sampling, stop strings, budget.
 
 use crate::reader::{Fields, Node};
-use crate::{ApiError, limits};
+use crate::settings::ThinkingSampling;
+use crate::thinking::Wanted;
+use crate::{ApiError, Settings, limits};
 use ds4_engine::Sampling;
+use ds4_model::ThinkingMode;
 use serde_json::Value;
 
-/// Reads `temperature`, `top_p`, `top_k`, `min_p` and `seed`. What the client sends is honoured, what is out of range
-/// is refused, what is absent gets the default.
-pub(crate) fn sampling(fields: Fields<'_>) -> Result<Sampling, ApiError> {
+/// Reads `temperature`, `top_p`, `top_k`, `min_p` and `seed`. What the client sends is honoured (unless the operator
+/// fixed sampling for answers that reason), what is out of range is refused, what is absent gets the default.
+pub(crate) fn sampling(fields: Fields<'_>, wanted: Wanted, settings: &Settings) -> Result<Sampling, ApiError> {
+    let asked = asked(fields)?;
+    let fixed = wanted.thinking == ThinkingMode::On && settings.thinking_sampling == ThinkingSampling::Fixed;
+    Ok(if fixed { Sampling { seed: asked.seed, ..Sampling::DEFAULT } } else { asked })
+}
+
+fn asked(fields: Fields<'_>) -> Result<Sampling, ApiError> {
     let default = Sampling::DEFAULT;
     let temperature = fields.number("temperature", "a number from 0 to 2", |t| (0.0..=2.0).contains(&t))?;
     let top_p = fields.number("top_p", "a number above 0 and up to 1", |p| p > 0.0 && p <= 1.0)?;
@@ -28,9 +37,9 @@ fn seed(fields: Fields<'_>) -> Result<Option<u64>, ApiError> {
     Ok(seed.and_then(|seed| u64::try_from(seed).ok()).filter(|&seed| seed > 0))
 }
 
-/// Reads `stop`: a string or an array of strings. Empty ones are dropped.
-pub(crate) fn stop(fields: Fields<'_>) -> Result<Vec<String>, ApiError> {
-    let Some(node) = fields.get("stop") else { return Ok(Vec::new()) };
+/// Reads stop strings from the field `name`: a string or an array of strings. Empty ones are dropped.
+pub(crate) fn stop<'a>(fields: Fields<'a>, name: &'a str) -> Result<Vec<String>, ApiError> {
+    let Some(node) = fields.get(name) else { return Ok(Vec::new()) };
     if node.value().is_string() {
         return Ok(one_stop(&node)?.into_iter().collect());
     }
@@ -50,13 +59,15 @@ fn one_stop(node: &Node<'_>) -> Result<Option<String>, ApiError> {
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
+/// Whether the counts are wanted at the end of a stream.
+pub(crate) fn include_usage(fields: Fields<'_>) -> Result<bool, ApiError> {
+    let Some(node) = fields.get("stream_options") else { return Ok(false) };
+    Ok(node.fields()?.bool("include_usage")?.unwrap_or(false))
+}
+
 /// Refuses what would change the answer's meaning and does not work yet, by name. Neutral values pass.
 pub(crate) fn refuse_unsupported(fields: Fields<'_>) -> Result<(), ApiError> {
-    for (name, is_neutral) in UNSUPPORTED {
-        if let Some(node) = fields.get(name).filter(|node| !is_neutral(node.value())) {
-            return Err(node.refuse("is not supported; leave it out"));
-        }
-    }
+    refuse(fields, &UNSUPPORTED)?;
     response_format(fields)
 }
 
@@ -76,18 +87,41 @@ const UNSUPPORTED: [Unsupported; 10] = [
     ("functions", |value| value.as_array().is_some_and(|list| list.is_empty())),
 ];
 
+/// The same for what only raw completions have.
+pub(crate) fn refuse_unsupported_in_completions(fields: Fields<'_>) -> Result<(), ApiError> {
+    refuse(fields, &UNSUPPORTED_IN_COMPLETIONS)
+}
+
+const UNSUPPORTED_IN_COMPLETIONS: [Unsupported; 4] = [
+    ("echo", |value| value == false),
+    ("suffix", |value| value == ""),
+    ("best_of", |value| value.as_f64() == Some(1.0)),
+    ("tools", |value| value.as_array().is_some_and(|list| list.is_empty())),
+];
+
+fn refuse(fields: Fields<'_>, unsupported: &[Unsupported]) -> Result<(), ApiError> {
+    for (name, is_neutral) in unsupported {
+        if let Some(node) = fields.get(name).filter(|node| !is_neutral(node.value())) {
+            return Err(node.refuse("is not supported; leave it out"));
+        }
+    }
+    Ok(())
+}
+
 fn response_format(fields: Fields<'_>) -> Result<(), ApiError> {
     let Some(node) = fields.get("response_format") else { return Ok(()) };
     match node.fields()?.str("type")? {
         None | Some("text") => Ok(()),
-        Some(other) => Err(ApiError::about(
-            "response_format",
-            format!(
-                "response_format type '{other}' is not supported: structured output is unsupported; omit \
-                 response_format or use type \"text\""
-            ),
-        )),
+        Some(other) => Err(no_structured_output("response_format", other)),
     }
+}
+
+/// A format that an answer cannot be made to have.
+pub(crate) fn no_structured_output(field: &str, kind: &str) -> ApiError {
+    let message = format!(
+        "{field} type '{kind}' is not supported: structured output is unsupported; omit {field} or use type \"text\""
+    );
+    ApiError::about(field, message)
 }
 
 #[cfg(test)]
@@ -98,6 +132,10 @@ mod tests {
     fn with<T>(body: Value, read: impl Fn(Fields<'_>) -> Result<T, ApiError>) -> Result<T, String> {
         let node = Node::body(&body);
         read(node.fields().unwrap()).map_err(|error| error.message().to_owned())
+    }
+
+    fn stops(fields: Fields<'_>) -> Result<Vec<String>, ApiError> {
+        stop(fields, "stop")
     }
 
     #[test]
@@ -113,31 +151,31 @@ mod tests {
             (json!({"top_k": 1.5}), "top_k: must be an integer"),
             (json!({"seed": "7"}), "seed: must be an integer"),
         ] {
-            assert_eq!(with(body, sampling), Err(message.to_owned()));
+            assert_eq!(with(body, asked), Err(message.to_owned()));
         }
     }
 
     #[test]
     fn defaults_hold_where_the_request_is_silent_or_null() {
         let silent = json!({"temperature": null, "top_p": null, "top_k": null, "min_p": null, "seed": null});
-        assert_eq!(with(silent, sampling), Ok(Sampling::DEFAULT));
-        assert_eq!(with(json!({"seed": 0}), sampling).unwrap().seed, None);
-        assert_eq!(with(json!({"seed": 7}), sampling).unwrap().seed, Some(7));
-        assert_eq!(with(json!({"temperature": 0}), sampling).unwrap().temperature, 0.0);
+        assert_eq!(with(silent, asked), Ok(Sampling::DEFAULT));
+        assert_eq!(with(json!({"seed": 0}), asked).unwrap().seed, None);
+        assert_eq!(with(json!({"seed": 7}), asked).unwrap().seed, Some(7));
+        assert_eq!(with(json!({"temperature": 0}), asked).unwrap().temperature, 0.0);
     }
 
     #[test]
     fn stop_takes_a_string_or_a_short_list_of_short_strings() {
-        assert_eq!(with(json!({"stop": "x"}), stop).unwrap(), ["x"]);
-        assert_eq!(with(json!({"stop": ["a", "", "b"]}), stop).unwrap(), ["a", "b"]);
-        assert_eq!(with(json!({"stop": ""}), stop).unwrap(), Vec::<String>::new());
+        assert_eq!(with(json!({"stop": "x"}), stops).unwrap(), ["x"]);
+        assert_eq!(with(json!({"stop": ["a", "", "b"]}), stops).unwrap(), ["a", "b"]);
+        assert_eq!(with(json!({"stop": ""}), stops).unwrap(), Vec::<String>::new());
         for (body, message) in [
             (json!({"stop": 3}), "stop: must be a string or an array of strings"),
             (json!({"stop": ["a", 3]}), "stop[1]: must be a string"),
             (json!({"stop": vec!["a"; 17]}), "stop: has 17 strings, the limit is 16"),
             (json!({"stop": ["x".repeat(257)]}), "stop[0]: has 257 bytes, the limit is 256"),
         ] {
-            assert_eq!(with(body, stop), Err(message.to_owned()));
+            assert_eq!(with(body, stops), Err(message.to_owned()));
         }
     }
 

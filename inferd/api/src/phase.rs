@@ -2,7 +2,7 @@
 
 use crate::ApiError;
 use ds4_engine::EngineHandle;
-use ds4_model::{AnswerMemory, PromptCodec, Tokenizer};
+use ds4_model::{PromptCodec, Tokenizer};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// What handlers need once the model is there.
@@ -16,8 +16,6 @@ pub struct Serving {
     pub tokenizer: Arc<Tokenizer>,
     /// The model's prompt protocol.
     pub codec: Arc<dyn PromptCodec>,
-    /// What earlier answers were sampled as.
-    pub memory: Arc<AnswerMemory>,
 }
 
 /// A server's life, in order.

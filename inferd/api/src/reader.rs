@@ -115,10 +115,19 @@ impl<'a> Fields<'a> {
         Some(Node { value, place: Place::Field(self.node, name) })
     }
 
+    /// The field, if it is there, null or not.
+    pub(crate) fn present(&self, name: &'a str) -> Option<Node<'a>> {
+        self.map.get(name).map(|value| Node { value, place: Place::Field(self.node, name) })
+    }
+
     /// The field, or an error that it is missing.
     pub(crate) fn require(&self, name: &'a str) -> Result<Node<'a>, ApiError> {
-        self.get(name)
-            .ok_or_else(|| Node { value: &Value::Null, place: Place::Field(self.node, name) }.refuse("is missing"))
+        self.get(name).ok_or_else(|| self.missing(name))
+    }
+
+    /// An error that a field is missing.
+    pub(crate) fn missing(&self, name: &'a str) -> ApiError {
+        Node { value: &Value::Null, place: Place::Field(self.node, name) }.refuse("is missing")
     }
 
     pub(crate) fn str(&self, name: &'a str) -> Result<Option<&'a str>, ApiError> {

@@ -1,23 +1,35 @@
 //! Which path leads where.
 
+use crate::caller::Caller;
 use crate::guard::guard;
 use crate::state::Shared;
-use crate::{ApiError, chat, health, models};
+use crate::{ApiError, chat, completions, counting, health, messages, models, responses, surface, tokens, version};
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, head, post};
+
+const READ: &str = "GET, HEAD";
 
 /// All routes behind the checks that every request passes.
 pub(crate) fn router(shared: Shared) -> Router {
     Router::new()
         .route("/", only(head(root), "HEAD"))
-        .route("/health", only(get(health::health), "GET, HEAD"))
-        .route("/v1/health", only(get(health::health), "GET, HEAD"))
-        .route("/v1/models", only(get(models::list), "GET, HEAD"))
-        .route("/v1/models/{*id}", only(get(models::one), "GET, HEAD"))
-        .route("/v1/chat/completions", only(post(chat::create), "POST"))
+        .route("/health", only(get(health::health), READ))
+        .route("/v1/health", only(get(health::health), READ))
+        .route("/version", only(get(version::version), READ))
+        .route("/v1/models", only(get(models::list), READ))
+        .route("/v1/models/{*id}", only(get(models::one), READ))
+        .route("/v1/chat/completions", only(post(surface::create::<chat::Chat>), "POST"))
+        .route("/v1/completions", only(post(surface::create::<completions::Completions>), "POST"))
+        .route("/v1/responses", only(post(surface::create::<responses::Responses>), "POST"))
+        .route("/v1/responses/input_tokens", only(post(counting::responses), "POST"))
+        .route("/v1/messages", only(post(surface::create::<messages::Messages>), "POST"))
+        .route("/v1/messages/count_tokens", only(post(counting::messages), "POST"))
+        .route("/tokenize", only(post(tokens::tokenize), "POST"))
+        .route("/detokenize", only(post(tokens::detokenize), "POST"))
+        .route("/apply-template", only(post(tokens::apply_template), "POST"))
         .fallback(unknown_endpoint)
         // Bodies are counted and limited where they are read.
         .layer(DefaultBodyLimit::disable())
@@ -27,11 +39,13 @@ pub(crate) fn router(shared: Shared) -> Router {
 
 /// A route that names its methods when it is asked with another.
 fn only(route: MethodRouter<Shared>, allow: &'static str) -> MethodRouter<Shared> {
-    route.fallback(move || async move { ApiError::method_not_allowed(allow).into_openai_response() })
+    route.fallback(
+        move |request: Request| async move { Caller::of(&request).refuse(&ApiError::method_not_allowed(allow)) },
+    )
 }
 
 async fn root() {}
 
-async fn unknown_endpoint() -> Response {
-    ApiError::unknown_endpoint().into_openai_response()
+async fn unknown_endpoint(request: Request) -> Response {
+    Caller::of(&request).refuse(&ApiError::unknown_endpoint())
 }

@@ -3,15 +3,13 @@
 use crate::limits::KEEPALIVE;
 use axum::body::Body;
 use axum::response::Response;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http::{HeaderName, HeaderValue, header};
 use serde_json::Value;
 use std::convert::Infallible;
+use std::fmt::{self, Write};
 use tokio::time::{Instant, sleep_until};
-
-/// The end mark of the OpenAI chat and completion streams.
-pub(crate) const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// A stream of ready-made events.
 pub(crate) fn response(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
@@ -24,19 +22,43 @@ pub(crate) fn response(events: impl Stream<Item = Bytes> + Send + 'static) -> Re
     response
 }
 
-/// An event without a name. JSON text has no line ends, so one line carries it.
-pub(crate) fn data(value: &Value) -> Bytes {
-    format!("data: {value}\n\n").into()
-}
+/// Events that go out together.
+#[derive(Default)]
+pub(crate) struct Frames(BytesMut);
 
-/// An event with a name.
-pub(crate) fn named(event: &str, value: &Value) -> Bytes {
-    format!("event: {event}\ndata: {value}\n\n").into()
-}
+impl Frames {
+    /// An event without a name. JSON text has no line ends, so one line carries it.
+    pub(crate) fn data(&mut self, value: &Value) {
+        self.push(format_args!("data: {value}\n\n"));
+    }
 
-/// A line that clients skip and proxies take as a sign of life.
-pub(crate) fn comment(text: &str) -> Bytes {
-    format!(": {text}\n\n").into()
+    /// An event with a name.
+    pub(crate) fn named(&mut self, event: &str, value: &Value) {
+        self.push(format_args!("event: {event}\ndata: {value}\n\n"));
+    }
+
+    /// A line that clients skip and proxies take as a sign of life.
+    pub(crate) fn comment(&mut self, text: &str) {
+        self.push(format_args!(": {text}\n\n"));
+    }
+
+    /// The end mark of the OpenAI chat and completion streams.
+    pub(crate) fn done(&mut self) {
+        self.0.extend_from_slice(b"data: [DONE]\n\n");
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.0.freeze()
+    }
+
+    fn push(&mut self, frame: fmt::Arguments<'_>) {
+        // Writing to memory does not fail.
+        let _ = self.0.write_fmt(frame);
+    }
 }
 
 /// Breaks silence by the clock, not by progress: a prefill chunk may take longer than a proxy's patience.

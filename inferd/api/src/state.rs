@@ -1,9 +1,14 @@
 //! What all handlers share.
 
+use crate::ask::Reading;
 use crate::body::BodyBudget;
-use crate::phase::PhaseCell;
+use crate::continuation::Continuations;
+use crate::fuse::Fuse;
+use crate::phase::{PhaseCell, Serving};
 use crate::pool::RenderPool;
+use crate::trace::Trace;
 use crate::{ApiError, Settings, limits};
+use ds4_model::AnswerMemory;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -14,6 +19,10 @@ pub(crate) struct ServerState {
     pub(crate) phase: PhaseCell,
     pub(crate) bodies: BodyBudget,
     pub(crate) pool: RenderPool,
+    memory: Arc<AnswerMemory>,
+    pub(crate) continuations: Continuations,
+    pub(crate) fuse: Fuse,
+    pub(crate) trace: Option<Trace>,
     clients: Arc<Semaphore>,
 }
 
@@ -26,14 +35,30 @@ pub(crate) struct ClientPlace {
 }
 
 impl ServerState {
-    pub(crate) fn new(settings: Settings) -> Shared {
+    pub(crate) fn new(settings: Settings, trace: Option<Trace>) -> Shared {
+        let memory = Arc::new(AnswerMemory::new(settings.remembered_calls, settings.remembered_bytes()));
         Arc::new(ServerState {
+            memory,
+            continuations: Continuations::new(settings.keep_turns),
+            fuse: Fuse::default(),
+            trace,
             settings,
             phase: PhaseCell::new(),
             bodies: BodyBudget::new(),
             pool: RenderPool::new(),
             clients: Arc::new(Semaphore::new(limits::CLIENTS_MAX)),
         })
+    }
+
+    /// What a surface may look at while it reads a body.
+    pub(crate) fn reading<'a>(&'a self, serving: &'a Serving) -> Reading<'a> {
+        Reading {
+            serving,
+            settings: &self.settings,
+            memory: &self.memory,
+            continuations: &self.continuations,
+            counting: false,
+        }
     }
 
     /// Returns when no request generates any more, or after `patience`; says which.

@@ -25,17 +25,45 @@ pub(crate) fn openai(
     by_model_name: Option<ThinkingMode>,
     settings: &Settings,
 ) -> Result<Wanted, ApiError> {
-    let effort = effort(fields)?;
-    let switch = switch(fields)?;
+    let effort = match fields.get("reasoning_effort") {
+        Some(node) => Some(effort_word(&node)?),
+        None => effort_in(fields, "reasoning")?,
+    };
+    Ok(settled(switch(fields)?, effort, by_model_name, settings.thinking, settings))
+}
+
+/// Reads the fields of the Messages protocol, whose clients switch reasoning off by leaving the field out.
+pub(crate) fn anthropic(
+    fields: Fields<'_>,
+    by_model_name: Option<ThinkingMode>,
+    settings: &Settings,
+) -> Result<Wanted, ApiError> {
+    let effort = match fields.get("reasoning_effort") {
+        Some(node) => Some(effort_word(&node)?),
+        None => effort_in(fields, "output_config")?,
+    };
+    let switch = fields.get("thinking").map(|node| thinking_field(&node)).transpose()?;
+    Ok(settled(switch, effort, by_model_name, settings.anthropic_thinking, settings))
+}
+
+fn settled(
+    switch: Option<ThinkingMode>,
+    effort: Option<EffortWord>,
+    by_model_name: Option<ThinkingMode>,
+    default: ThinkingMode,
+    settings: &Settings,
+) -> Wanted {
     let off_by_effort = (effort == Some(EffortWord::Off)).then_some(ThinkingMode::Off);
-    let level = match effort {
+    let asked = match effort {
+        // The published way: a client's level changes nothing at the start of the prompt.
+        Some(EffortWord::Level(_)) if settings.effort_compat => Some(Effort::Low),
         Some(EffortWord::Level(level)) => Some(level),
         _ => None,
     };
-    Ok(Wanted {
-        thinking: switch.or(off_by_effort).or(by_model_name).unwrap_or(settings.thinking),
-        effort: level.or(settings.effort),
-    })
+    Wanted {
+        thinking: switch.or(off_by_effort).or(by_model_name).unwrap_or(default),
+        effort: asked.or(settings.effort),
+    }
 }
 
 fn switch(fields: Fields<'_>) -> Result<Option<ThinkingMode>, ApiError> {
@@ -75,13 +103,10 @@ fn mode(on: bool) -> ThinkingMode {
     if on { ThinkingMode::On } else { ThinkingMode::Off }
 }
 
-fn effort(fields: Fields<'_>) -> Result<Option<EffortWord>, ApiError> {
-    if let Some(node) = fields.get("reasoning_effort") {
-        return effort_word(&node).map(Some);
-    }
-    let Some(node) = fields.get("reasoning") else { return Ok(None) };
-    let Some(node) = node.fields()?.get("effort").map(|effort| effort_word(&effort)) else { return Ok(None) };
-    node.map(Some)
+fn effort_in<'a>(fields: Fields<'a>, holder: &'a str) -> Result<Option<EffortWord>, ApiError> {
+    let Some(node) = fields.get(holder) else { return Ok(None) };
+    let Some(word) = node.fields()?.get("effort").map(|effort| effort_word(&effort)) else { return Ok(None) };
+    word.map(Some)
 }
 
 fn effort_word(node: &Node<'_>) -> Result<EffortWord, ApiError> {

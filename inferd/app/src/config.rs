@@ -1,5 +1,7 @@
 //! Every flag with its help text, its environment fallback, and what the values mean together.
 
+mod protocol;
+
 use crate::refused;
 use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -11,6 +13,7 @@ use ds4_host::Exit;
 use ds4_model::{Effort, ThinkingMode};
 use ds4_units::{Bytes, Tokens};
 use http::HeaderValue;
+use protocol::ProtocolArgs;
 use std::ffi::OsString;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -31,7 +34,8 @@ const EXITS: &[Exit] = &[
 ];
 
 const LONG_ABOUT: &str = "\
-Serves a model over an OpenAI-compatible HTTP API.
+Serves a model over the HTTP APIs that agents speak: OpenAI's chat completions, completions and responses, and \
+Anthropic's messages.
 
 With --weights it takes the weights from a running ds4-weightd in milliseconds, so it can be stopped, crashed and \
 upgraded freely. Without, it loads the file itself, and every restart loads it again.
@@ -65,7 +69,7 @@ enum EffortArg {
 
 /// Flags of `ds4-server`.
 #[derive(Debug, Parser)]
-#[command(name = "ds4-server", version, allow_negative_numbers = true, about = "Serves a model over an OpenAI-compatible HTTP API",
+#[command(name = "ds4-server", version, allow_negative_numbers = true, about = "Serves a model over OpenAI- and Anthropic-compatible HTTP APIs",
     long_about = LONG_ABOUT, after_help = format!("{EXAMPLES}{}", Exit::help(EXITS)))]
 struct Args {
     #[command(flatten)]
@@ -145,6 +149,9 @@ struct Args {
     #[arg(long, value_name = "NAME", env = "DS4_ALLOWED_HOST", value_delimiter = ',', help_heading = "HTTP")]
     allowed_host: Vec<String>,
 
+    #[command(flatten)]
+    protocol: ProtocolArgs,
+
     /// Show every setting and where it comes from, and what the model file is, then end
     #[arg(long)]
     print_plan: bool,
@@ -213,6 +220,8 @@ pub(crate) struct Config {
     /// The engine's settings but for the number of conversations.
     pub(crate) engine: EngineOptions,
     pub(crate) http: Settings,
+    /// Where requests are written, prompts in clear.
+    pub(crate) trace: Option<PathBuf>,
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Every setting as text, with its origin.
@@ -266,14 +275,16 @@ impl Args {
         let hosts = if is_loopback(&self.host)? { Hosts::LoopbackAnd(self.allowed_host) } else { Hosts::Any };
         Ok(Config {
             task,
-            http: Settings {
+            http: self.protocol.applied_to(Settings {
                 max_tokens: Tokens(self.tokens),
                 api_keys: keys(&self.api_key, self.api_key_file.as_deref())?,
                 origins: origins(self.cors, &self.cors_origin)?,
                 hosts,
                 thinking,
                 effort,
-            },
+                ..Settings::default()
+            }),
+            trace: self.protocol.trace,
             model: self.model,
             model_id: self.model_id,
             max_seqs: self.max_seqs,

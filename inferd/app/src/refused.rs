@@ -7,20 +7,14 @@ const SPECULATION: &str = "needs speculative decoding, which this version does n
 const PROTOCOL: &str = "is not supported by this version yet: leave it out";
 
 /// Flags by the beginning of their name.
-const REFUSED: [(&str, &str); 13] = [
+const REFUSED: [(&str, &str); 7] = [
     ("--kv-disk-", DISK_KV),
     ("--kv-cache-", DISK_KV),
     ("--mtp", SPECULATION),
     ("--dspark", SPECULATION),
     ("--preset", SPECULATION),
     ("--spec", SPECULATION),
-    ("--thinking-sampling", PROTOCOL),
-    ("--effort-compat", PROTOCOL),
-    ("--wrap-completions", PROTOCOL),
-    ("--anthropic-", PROTOCOL),
-    ("--tool-", PROTOCOL),
-    ("--reasoning-replay", PROTOCOL),
-    ("--trace", PROTOCOL),
+    ("--tool-slip-", PROTOCOL),
 ];
 
 /// The first refused flag among the arguments, and why.

@@ -1,11 +1,11 @@
 //! A worker's life: listen, boot, answer, drain.
 
 use crate::config::Config;
-use ds4_api::{Api, Hosts, Serving, serve as serve_http};
+use ds4_api::{Api, Hosts, Serving, Trace, serve as serve_http};
 use ds4_boot::{Booted, HOST_FLOOR, ModelFile, observer};
 use ds4_engine::{Account, Engine, EngineOptions};
 use ds4_governor::{BankPlan, BankPrices, Census, Floors, Governor, plan_banks};
-use ds4_host::{Exit, StopSignals, printable};
+use ds4_host::{Exit, StopSignals, append_private, printable};
 use ds4_model::Model;
 use ds4_units::{Bytes, Tokens};
 use std::os::fd::AsFd;
@@ -39,7 +39,7 @@ async fn run(config: Config, signals: &StopSignals) -> Result<Exit, Failure> {
     let started = Instant::now();
     let mut stops = Stops::new(signals).map_err(|error| (Exit::Failed, format!("cannot wait for signals: {error}")))?;
     let listener = listen(&config).await?;
-    let api = Api::new(config.http.clone());
+    let api = Api::new(config.http.clone(), trace(&config)?);
     let (close, closed) = oneshot::channel::<()>();
     let http = tokio::spawn(serve_http(listener, api.router(), async move {
         // Also when the other end is dropped.
@@ -61,6 +61,15 @@ async fn run(config: Config, signals: &StopSignals) -> Result<Exit, Failure> {
         info!("stopped before the model was ready");
     }
     Err(failure)
+}
+
+/// Opens the trace, when one is asked for.
+fn trace(config: &Config) -> Result<Option<Trace>, Failure> {
+    let Some(path) = &config.trace else { return Ok(None) };
+    let file = append_private(path).map_err(|error| (Exit::Usage, format!("--trace: {error}")))?;
+    let trace = Trace::new(file).map_err(|error| (Exit::Failed, format!("cannot start threads: {error}")))?;
+    warn!(file = %printable(&path.display().to_string()), "every prompt and answer is written to the trace, in clear");
+    Ok(Some(trace))
 }
 
 async fn listen(config: &Config) -> Result<TcpListener, Failure> {
@@ -94,7 +103,7 @@ async fn boot_and_wait(
     let engine = Engine::start(booted.loaded, options, account);
     let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
     info!(model = %printable(&model_id), max_seqs = options.banks, ready_ms = started.elapsed().as_millis() as u64, "ready");
-    api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec, memory: Arc::default() });
+    api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec });
     loop {
         tokio::select! {
             () = stops.next() => return Ok(engine),

@@ -2,63 +2,42 @@
 
 use crate::ApiError;
 use crate::reader::{Fields, Node};
-use ds4_model::{
-    AssistantMessage, Instructions, Message, PromptText, ToolArguments, ToolCall, ToolResult, UserMessage,
-};
+use crate::transcript::Transcript;
+use ds4_model::{AssistantMessage, PromptText, ToolArguments, ToolCall};
 
-/// A conversation's messages.
-pub(super) struct Messages {
-    pub(super) messages: Vec<Message>,
-    /// The last one is the beginning of the answer.
-    pub(super) ends_open: bool,
-}
-
-/// Reads all messages. System and developer texts at the very front are joined; later ones stay where they are, so
-/// that a late one does not change the beginning of the prompt.
-pub(super) fn read_all(node: &Node<'_>) -> Result<Messages, ApiError> {
+/// Reads all messages.
+pub(super) fn read_all(node: &Node<'_>) -> Result<Transcript, ApiError> {
     let list = node.array()?;
     if list.is_empty() {
         return Err(ApiError::about("messages", "messages: must not be empty"));
     }
-    let mut messages: Vec<Message> = Vec::with_capacity(list.len());
+    let mut transcript = Transcript::default();
     for (index, value) in list.iter().enumerate() {
-        let message = read(&node.item(index, value))?;
-        match (messages.as_mut_slice(), message) {
-            ([Message::System(first)], Message::System(next)) => {
-                first.text = PromptText::new(format!("{}\n\n{}", first.text.as_str(), next.text.as_str()));
-            }
-            (_, message) => messages.push(message),
-        }
+        read(&node.item(index, value), &mut transcript)?;
     }
-    let ends_open = matches!(messages.last(), Some(Message::Assistant(assistant)) if assistant.tool_calls.is_empty());
-    Ok(Messages { messages, ends_open })
+    Ok(transcript)
 }
 
-fn read(node: &Node<'_>) -> Result<Message, ApiError> {
+fn read(node: &Node<'_>, transcript: &mut Transcript) -> Result<(), ApiError> {
     let fields = node.fields()?;
     let content = content(fields)?;
     match fields.str("role")?.unwrap_or("user") {
-        "system" | "developer" => {
-            Ok(Message::System(Instructions { text: PromptText::new(content), ..Instructions::default() }))
-        }
-        "user" => Ok(Message::User(UserMessage { text: PromptText::new(content), task: None })),
-        "assistant" => Ok(Message::Assistant(AssistantMessage {
+        "system" | "developer" => transcript.instructions(content),
+        "user" => transcript.user(content),
+        "assistant" => transcript.answer(AssistantMessage {
             reasoning: PromptText::new(reasoning(fields)?),
             content: PromptText::new(content),
             tool_calls: tool_calls(fields)?,
-        })),
-        "tool" => Ok(result(fields.str("tool_call_id")?, content)),
+        }),
+        "tool" => transcript.result(fields.str("tool_call_id")?.unwrap_or_default(), content),
         // The older form names the function instead of the call.
-        "function" => Ok(result(fields.str("name")?, content)),
+        "function" => transcript.result(fields.str("name")?.unwrap_or_default(), content),
         other => {
             let problem = format!("unsupported {other:?}; use system, developer, user, assistant or tool");
-            Err(fields.require("role")?.refuse(problem))
+            return Err(fields.require("role")?.refuse(problem));
         }
     }
-}
-
-fn result(id: Option<&str>, text: String) -> Message {
-    Message::ToolResult(ToolResult { call_id: id.unwrap_or_default().to_owned(), text: PromptText::new(text) })
+    Ok(())
 }
 
 /// Text, nothing, or text parts joined as they stand.
@@ -82,17 +61,19 @@ fn part<'a>(node: &Node<'a>) -> Result<&'a str, ApiError> {
     }
     let Some(map) = node.value().as_object() else { return Err(node.refuse("must be an object")) };
     let kind = map.get("type").and_then(|kind| kind.as_str());
-    match (kind, map.get("text").and_then(|text| text.as_str())) {
-        (Some("text") | None, Some(text)) => Ok(text),
-        (Some("text") | None, None) => Err(node
-            .fields()?
-            .require("text")
-            .err()
-            .unwrap_or_else(|| ApiError::field(format!("{}.text", node.path()), "must be a string"))),
-        (Some(other), _) => Err(ApiError::field(
-            format!("{}.type", node.path()),
-            format!("unsupported {other:?}: unsupported chat content block; this model reads text"),
-        )),
+    let field = match kind {
+        Some("text") | None => "text",
+        // What an assistant declined to say is what it said.
+        Some("refusal") => "refusal",
+        Some(other) => {
+            let problem = format!("unsupported {other:?}: unsupported chat content block; this model reads text");
+            return Err(ApiError::field(format!("{}.type", node.path()), problem));
+        }
+    };
+    match map.get(field) {
+        Some(text) if text.is_string() => Ok(text.as_str().unwrap_or_default()),
+        None => Err(ApiError::field(format!("{}.{field}", node.path()), "is missing")),
+        Some(_) => Err(ApiError::field(format!("{}.{field}", node.path()), "must be a string")),
     }
 }
 
@@ -112,11 +93,11 @@ fn tool_call(node: &Node<'_>) -> Result<ToolCall, ApiError> {
     let function = fields.require("function")?;
     let function = function.fields()?;
     let name = function.require("name")?.str()?;
-    let arguments = function.require("arguments")?;
-    let arguments = match arguments.value().as_str() {
-        Some(text) => ToolArguments::parse(text),
-        None if arguments.value().is_object() => ToolArguments::parse(&arguments.value().to_string()),
-        None => return Err(arguments.refuse("must be a string or an object")),
+    let Some(arguments) = function.present("arguments") else { return Err(function.missing("arguments")) };
+    let arguments = match arguments.value() {
+        value if value.is_null() => ToolArguments::parse(""),
+        value if value.is_object() => ToolArguments::parse(&value.to_string()),
+        value => ToolArguments::parse(value.as_str().ok_or_else(|| arguments.refuse("must be a string or an object"))?),
     };
     Ok(ToolCall { id: fields.str("id")?.unwrap_or_default().to_owned(), name: name.to_owned(), arguments })
 }

@@ -1,55 +1,51 @@
 //! The body of a chat completion request, checked.
 
-use super::{message, tools};
+use super::message;
+use crate::ask::{Ask, Reading, Wording};
 use crate::reader::{Fields, Node};
-use crate::{ApiError, Settings, params, thinking};
-use ds4_engine::Sampling;
-use ds4_model::{Conversation, PromptCodec};
+use crate::{ApiError, params, thinking, tools};
+use ds4_model::CallRelease;
 use ds4_units::Tokens;
 use serde_json::Value;
 
-/// A request with nothing left open.
+/// A request, and how its reply is wanted.
 pub(super) struct ChatRequest {
-    pub(super) conversation: Conversation,
-    /// As the client spelled it; names nothing here.
-    pub(super) model: Option<String>,
-    pub(super) sampling: Sampling,
-    pub(super) stop: Vec<String>,
-    pub(super) max_tokens: Tokens,
-    pub(super) stream: bool,
+    pub(super) ask: Ask,
+    pub(super) model: String,
     pub(super) include_usage: bool,
     pub(super) token_ids: bool,
 }
 
-impl ChatRequest {
-    pub(super) fn read(body: &Value, codec: &dyn PromptCodec, settings: &Settings) -> Result<ChatRequest, ApiError> {
-        let body = Node::body(body);
-        let fields = body.fields()?;
-        let model = fields.str("model")?;
-        let messages = fields.get("messages").ok_or_else(|| ApiError::about("messages", "missing messages"))?;
-        params::refuse_unsupported(fields)?;
-        tools::refuse(fields)?;
-        let by_name = model.and_then(|model| codec.thinking_by_model_name(model));
-        let wanted = thinking::openai(fields, by_name, settings)?;
-        let read = message::read_all(&messages)?;
-        let stream = fields.bool("stream")?.unwrap_or(false);
-        Ok(ChatRequest {
-            conversation: Conversation {
-                messages: read.messages,
-                thinking: wanted.thinking,
-                effort: wanted.effort,
-                prefill: read.ends_open,
-                ..Conversation::default()
-            },
-            model: model.map(str::to_owned),
-            sampling: params::sampling(fields)?,
-            stop: params::stop(fields)?,
-            max_tokens: max_tokens(fields)?.unwrap_or(settings.max_tokens),
+pub(super) fn read(body: &Value, reading: Reading<'_>) -> Result<ChatRequest, ApiError> {
+    let body = Node::body(body);
+    let fields = body.fields()?;
+    let model = fields.str("model")?;
+    let messages = fields.get("messages").ok_or_else(|| ApiError::about("messages", "missing messages"))?;
+    params::refuse_unsupported(fields)?;
+    let wanted = thinking::openai(fields, reading.thinking_by_name(model), reading.settings)?;
+    let stream = fields.bool("stream")?.unwrap_or(false);
+    let choice = tools::read_choice(fields, |tool| Ok(tools::name_of(tool)?.to_owned()))?;
+    let parallel = fields.bool("parallel_tool_calls")?.unwrap_or(true);
+    // A whole reply shows nothing early, so that malformed calls can be tried once more.
+    let release = if stream { CallRelease::Live } else { CallRelease::Whole };
+    let offered = tools::chat(fields)?.chosen(choice, parallel, release)?;
+    let conversation = reading.conversation(&message::read_all(&messages)?, wanted, offered);
+    Ok(ChatRequest {
+        ask: Ask {
+            wording: Wording::Conversation(conversation),
+            sampling: params::sampling(fields, wanted, reading.settings)?,
+            stop: params::stop(fields, "stop")?,
+            max_tokens: max_tokens(fields)?.unwrap_or(reading.settings.max_tokens),
             stream,
-            include_usage: include_usage(fields)? && stream,
-            token_ids: fields.bool("return_token_ids")?.unwrap_or(false),
-        })
-    }
+            top_logprobs: None,
+            prompt_logprobs: false,
+            constraint: None,
+            kept: None,
+        },
+        model: reading.model_name(model),
+        include_usage: params::include_usage(fields)? && stream,
+        token_ids: fields.bool("return_token_ids")?.unwrap_or(false),
+    })
 }
 
 /// The newer name wins, whatever the order.
@@ -57,9 +53,4 @@ fn max_tokens(fields: Fields<'_>) -> Result<Option<Tokens>, ApiError> {
     let older = fields.count("max_tokens")?;
     let newer = fields.count("max_completion_tokens")?;
     Ok(newer.or(older).map(Tokens))
-}
-
-fn include_usage(fields: Fields<'_>) -> Result<bool, ApiError> {
-    let Some(node) = fields.get("stream_options") else { return Ok(false) };
-    Ok(node.fields()?.bool("include_usage")?.unwrap_or(false))
 }

@@ -5,7 +5,7 @@ use crate::support::model::{Controls, script_rule};
 use crate::support::vocabulary::tokens;
 use axum::body::Body;
 use axum::response::Response;
-use ds4_api::{Api, Hosts, Origins, Serving, Settings};
+use ds4_api::{Api, Serving, Settings};
 use ds4_engine::EngineOptions;
 use ds4_model::ThinkingMode;
 use ds4_units::Tokens;
@@ -37,14 +37,7 @@ impl Reply {
 }
 
 pub(crate) fn settings() -> Settings {
-    Settings {
-        max_tokens: Tokens(200),
-        api_keys: Vec::new(),
-        origins: Origins::None,
-        hosts: Hosts::LoopbackAnd(Vec::new()),
-        thinking: ThinkingMode::Off,
-        effort: None,
-    }
+    Settings { max_tokens: Tokens(200), thinking: ThinkingMode::Off, ..Settings::default() }
 }
 
 impl Server {
@@ -59,7 +52,8 @@ impl Server {
 
     pub(crate) fn with_banks(answer: &str, settings: Settings, banks: usize) -> Server {
         let options = EngineOptions { banks, ..EngineOptions::default() };
-        let server = Server { api: Api::new(settings), bench: Bench::new(script_rule(tokens(answer)), 400, options) };
+        let server =
+            Server { api: Api::new(settings, None), bench: Bench::new(script_rule(tokens(answer)), 400, options) };
         server.api.ready(server.serving());
         server
     }
@@ -70,7 +64,6 @@ impl Server {
             engine: self.bench.engine.handle(),
             tokenizer: self.bench.tokenizer.clone(),
             codec: self.bench.codec.clone(),
-            memory: Default::default(),
         }
     }
 

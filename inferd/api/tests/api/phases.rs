@@ -24,7 +24,7 @@ async fn health(server: &Server) -> (StatusCode, Value) {
 #[tokio::test]
 async fn a_server_answers_while_it_loads_and_serves_as_soon_as_it_is_told() {
     let mut server = Server::saying("ok");
-    server.api = Api::new(settings());
+    server.api = Api::new(settings(), None);
     assert_eq!(health(&server).await, (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "loading"})));
     assert_unavailable(&server.post(HELLO).await, "the model is loading; retry shortly", "1");
     assert_unavailable(&server.get("/v1/models").await, "the model is loading; retry shortly", "1");

@@ -42,7 +42,7 @@ async fn leading_instructions_are_joined_and_late_ones_stay_in_place() {
         {"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, {"role": "system", "content": "c"},
         {"role": "user", "content": "d"}, {"role": "system", "content": "e"}, {"role": "user", "content": "f"},
     ]);
-    let expected = [("system", "a\n\nb\n\nc"), ("user", "d"), ("system", "e"), ("user", "f")];
+    let expected = [("system", "a\n\nb\n\nc"), ("user", "d"), ("user", "e"), ("user", "f")];
     assert_eq!(texts(messages).await, owned(&expected));
 }
 

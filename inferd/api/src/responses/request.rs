@@ -1,0 +1,101 @@
+//! The body of a responses request, checked.
+
+use super::echo::Echo;
+use super::input;
+use super::offer::{self, Names};
+use crate::ask::{Ask, Reading, Wording};
+use crate::continuation::{self, Kept, Protocol, Said};
+use crate::reader::{Fields, Node};
+use crate::tools::{self, Offer};
+use crate::{ApiError, params, thinking};
+use ds4_model::CallRelease;
+use ds4_units::Tokens;
+use serde_json::Value;
+
+/// A request, and how its reply is wanted.
+pub(super) struct ResponsesRequest {
+    pub(super) ask: Ask,
+    pub(super) model: String,
+    /// The client wants to see the reasoning.
+    pub(super) summary: bool,
+    pub(super) echo: Echo,
+    pub(super) names: Names,
+}
+
+/// Reads a body. `id` is the response's, under which the turn is kept.
+pub(super) fn read(body: &Value, id: &str, reading: Reading<'_>) -> Result<ResponsesRequest, ApiError> {
+    let body = Node::body(body);
+    let fields = body.fields()?;
+    let model = fields.str("model")?;
+    let input = fields.get("input").ok_or_else(|| ApiError::about("input", "missing input"))?;
+    refuse_unsupported(fields)?;
+    let wanted = thinking::openai(fields, reading.thinking_by_name(model), reading.settings)?;
+    let (mut offer, mut names) = (Offer::default(), Names::default());
+    if let Some(list) = fields.get("tools") {
+        offer::read(&list, &mut offer, &mut names)?;
+    }
+    let transcript = input::read(&input, &mut offer, &mut names)?;
+    let instructions = fields.str("instructions")?.map(str::to_owned);
+    let said = Said { instructions, transcript, offer };
+    let previous = fields.str("previous_response_id")?;
+    let said = continuation::with_what_came_before(said, previous, Protocol::Responses, reading)?;
+    let choice = tools::read_choice(fields, offer::named_in)?;
+    let parallel = fields.bool("parallel_tool_calls")?.unwrap_or(true);
+    let offered = said.offer.clone().chosen(choice, parallel, CallRelease::Whole)?;
+    // A client that wants nothing stored goes on by replaying everything.
+    let stored = fields.bool("store")? != Some(false);
+    Ok(ResponsesRequest {
+        ask: Ask {
+            wording: Wording::Conversation(reading.conversation(&said.whole(), wanted, offered)),
+            sampling: params::sampling(fields, wanted, reading.settings)?,
+            stop: Vec::new(),
+            max_tokens: max_tokens(fields)?.unwrap_or(reading.settings.max_tokens),
+            stream: fields.bool("stream")?.unwrap_or(false),
+            top_logprobs: None,
+            prompt_logprobs: false,
+            constraint: None,
+            kept: Some(Kept { protocol: Protocol::Responses, id: stored.then(|| id.to_owned()), said }),
+        },
+        model: reading.model_name(model),
+        summary: wants_summary(fields)?,
+        echo: Echo::of(fields),
+        names,
+    })
+}
+
+fn max_tokens(fields: Fields<'_>) -> Result<Option<Tokens>, ApiError> {
+    let published = fields.count("max_output_tokens")?;
+    Ok(published.or(fields.count("max_tokens")?).map(Tokens))
+}
+
+fn wants_summary(fields: Fields<'_>) -> Result<bool, ApiError> {
+    let Some(reasoning) = fields.get("reasoning") else { return Ok(false) };
+    let summary = reasoning.fields()?.str("summary")?;
+    Ok(matches!(summary, Some("auto" | "concise" | "detailed")))
+}
+
+/// Refuses by name what would change the answer's meaning.
+fn refuse_unsupported(fields: Fields<'_>) -> Result<(), ApiError> {
+    if fields.get("conversation").is_some() {
+        return Err(ApiError::about("conversation", "conversation is not supported; replay full input instead"));
+    }
+    if fields.bool("background")? == Some(true) {
+        return Err(ApiError::about("background", "background: is not supported; leave it out"));
+    }
+    if let Some(prompt) = fields.get("prompt") {
+        return Err(prompt.refuse("is not supported; send input"));
+    }
+    if fields.str("truncation")?.is_some_and(|way| way != "disabled") {
+        return Err(ApiError::about("truncation", "truncation: only \"disabled\" is supported"));
+    }
+    if fields.count("top_logprobs")?.is_some_and(|count| count > 0) {
+        return Err(ApiError::about("top_logprobs", "top_logprobs: is not supported; leave it out"));
+    }
+    let Some(text) = fields.get("text") else { return Ok(()) };
+    let text = text.fields()?;
+    let Some(format) = text.get("format") else { return Ok(()) };
+    match format.fields()?.str("type")? {
+        None | Some("text") => Ok(()),
+        Some(other) => Err(params::no_structured_output("text.format", other)),
+    }
+}

@@ -1,0 +1,111 @@
+//! What every generating surface does between a body and a reply: read, prepare, submit, answer.
+//!
+//! A surface says how a body becomes an [`Ask`] and how answers are spelled; the path between is the same for all.
+
+use crate::answer::{self, Answer, EventWriter};
+use crate::ask::{Ask, Reading};
+use crate::body::PaidBody;
+use crate::caller::Caller;
+use crate::ending::Ending;
+use crate::fuse::BodyHash;
+use crate::generate::Prepared;
+use crate::phase::Serving;
+use crate::state::Shared;
+use crate::trace::Entry;
+use crate::{ApiError, generate};
+use axum::extract::{Extension, Request, State};
+use axum::response::Response;
+use ds4_engine::Finished;
+use serde_json::Value;
+
+/// One generating surface: what it keeps of a request to spell the reply.
+pub(crate) trait Surface: Sized + Send + 'static {
+    /// The field that holds the prompt: errors about its length point there.
+    const PROMPT_FIELD: &'static str;
+
+    /// Writes the streamed form of a reply.
+    type Writer: EventWriter;
+
+    /// Reads a body. What is not supported is refused by name here, before anything is computed.
+    fn read(body: &Value, reading: Reading<'_>) -> Result<(Ask, Self), ApiError>;
+
+    /// The whole reply.
+    fn whole(self, answer: Answer, finished: &Finished) -> Value;
+
+    /// Begins a streamed reply.
+    fn writer(self) -> Self::Writer;
+}
+
+/// Serves a surface.
+pub(crate) async fn create<S: Surface>(
+    State(shared): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    match serve::<S>(&shared, &caller, request).await {
+        Ok(response) => response,
+        Err(error) => caller.refuse(&error),
+    }
+}
+
+/// A request after everything that is done before the engine sees it.
+struct Ready<S> {
+    surface: S,
+    stream: bool,
+    prepared: Prepared,
+    trace: Option<Entry>,
+    body: BodyHash,
+}
+
+async fn serve<S: Surface>(shared: &Shared, caller: &Caller, request: Request) -> Result<Response, ApiError> {
+    let serving = shared.phase.serving()?;
+    let place = shared.client_place()?;
+    let path = request.uri().path().to_owned();
+    let body = shared.bodies.read(request).await?;
+    let preparing = (shared.clone(), serving.clone(), caller.clone());
+    let ready = shared
+        .pool
+        .run(move || {
+            let (shared, serving, caller) = preparing;
+            make_ready::<S>(&shared, &serving, &caller, &path, body)
+        })
+        .await?;
+    let Ready { surface, stream, mut prepared, trace, body } = ready;
+    let kept = prepared.kept.take();
+    let events = generate::submit(&serving, prepared, S::PROMPT_FIELD)?;
+    let ending = Ending {
+        shared: shared.clone(),
+        request_id: caller.request_id.clone(),
+        body,
+        kept,
+        trace,
+        answer: Answer::default(),
+        ended: false,
+        _place: place,
+    };
+    if stream {
+        Ok(answer::stream(surface.writer(), events, ending))
+    } else {
+        answer::whole(surface, events, ending).await
+    }
+}
+
+fn make_ready<S: Surface>(
+    shared: &Shared,
+    serving: &Serving,
+    caller: &Caller,
+    path: &str,
+    body: PaidBody,
+) -> Result<Ready<S>, ApiError> {
+    let hash = body.hash();
+    shared.fuse.check(hash)?;
+    let value = body.parse()?;
+    let reading = shared.reading(serving);
+    let (ask, surface) = S::read(&value, reading)?;
+    // The request holds copies of what it needs: the body's share of the budget can go back.
+    drop(body);
+    let stream = ask.stream;
+    let prepared = generate::prepare(reading, ask, S::PROMPT_FIELD)?;
+    let trace = shared.trace.as_ref().map(|_| Entry::new(caller, path, value, &prepared.rendered, serving));
+    Ok(Ready { surface, stream, prepared, trace, body: hash })
+}

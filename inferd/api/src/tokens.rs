@@ -1,0 +1,126 @@
+//! `POST /tokenize`, `/detokenize` and `/apply-template`: what a prompt is, without computing it.
+
+use crate::ask::{Reading, Wording};
+use crate::caller::Caller;
+use crate::counting::reply;
+use crate::reader::{Fields, Node};
+use crate::state::Shared;
+use crate::surface::Surface;
+use crate::{ApiError, chat, generate};
+use axum::extract::{Extension, Request, State};
+use axum::response::Response;
+use ds4_model::Prompt;
+use ds4_units::TokenId;
+use serde_json::{Value, json};
+
+/// The tokens of a text (`prompt`, or `content`) or of a chat request (`messages` and all that goes with them).
+pub(crate) async fn tokenize(
+    State(shared): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    reply(&caller, answer(&shared, request, tokens_of).await)
+}
+
+/// The text of `tokens`.
+pub(crate) async fn detokenize(
+    State(shared): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    reply(&caller, answer(&shared, request, text_of).await)
+}
+
+/// The prompt of a chat request, control tokens spelled out.
+pub(crate) async fn apply_template(
+    State(shared): State<Shared>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    reply(&caller, answer(&shared, request, prompt_of).await)
+}
+
+async fn answer(
+    shared: &Shared,
+    request: Request,
+    make: fn(&Value, Reading<'_>) -> Result<Value, ApiError>,
+) -> Result<Value, ApiError> {
+    let serving = shared.phase.serving()?;
+    let body = shared.bodies.read(request).await?;
+    let working = shared.clone();
+    shared
+        .pool
+        .run(move || {
+            let reading = Reading { counting: true, ..working.reading(&serving) };
+            make(&body.parse()?, reading)
+        })
+        .await
+}
+
+fn chat_wording(body: &Value, reading: Reading<'_>) -> Result<Wording, ApiError> {
+    Ok(chat::Chat::read(body, reading)?.0.wording)
+}
+
+fn prompt_of(body: &Value, reading: Reading<'_>) -> Result<Value, ApiError> {
+    let wording = chat_wording(body, reading)?;
+    let prompt = generate::render(reading, &wording, "messages")?;
+    Ok(json!({ "prompt": generate::spelled(&prompt.rendered, reading.serving) }))
+}
+
+fn tokens_of(body: &Value, reading: Reading<'_>) -> Result<Value, ApiError> {
+    let node = Node::body(body);
+    let fields = node.fields()?;
+    let tokens: Vec<TokenId> = if fields.get("messages").is_some() {
+        let wording = chat_wording(body, reading)?;
+        generate::render(reading, &wording, "messages")?.record.tokens().to_vec()
+    } else {
+        plain(fields, reading)?
+    };
+    let mut reply = json!({
+        "count": tokens.len(),
+        "max_model_len": reading.serving.engine.info().context.0,
+        "tokens": tokens.iter().map(|token| token.0).collect::<Vec<_>>(),
+    });
+    if fields.bool("return_token_strs")? == Some(true) {
+        let spelling = |&token: &TokenId| String::from_utf8_lossy(bytes_of(token, reading)).into_owned();
+        reply["token_strs"] = tokens.iter().map(spelling).collect();
+    }
+    Ok(reply)
+}
+
+/// A text with the token that begins a prompt, unless it is not wanted.
+fn plain(fields: Fields<'_>, reading: Reading<'_>) -> Result<Vec<TokenId>, ApiError> {
+    let text = match fields.str("prompt")? {
+        Some(text) => text,
+        None => fields.str("content")?.ok_or_else(|| ApiError::about("prompt", "missing prompt"))?,
+    };
+    let special = fields.bool("add_special_tokens")?.or(fields.bool("add_special")?).unwrap_or(true);
+    let prompt = if special {
+        reading.serving.codec.render_raw(text)
+    } else {
+        let mut prompt = Prompt::new();
+        prompt.push_text(text);
+        prompt
+    };
+    Ok(reading.serving.tokenizer.encode(&prompt))
+}
+
+fn text_of(body: &Value, reading: Reading<'_>) -> Result<Value, ApiError> {
+    let node = Node::body(body);
+    let list = node.fields()?.require("tokens")?;
+    let vocabulary = reading.serving.tokenizer.vocabulary_len();
+    let mut bytes = Vec::new();
+    for (index, value) in list.array()?.iter().enumerate() {
+        let token = value.as_u64().filter(|&id| id < vocabulary as u64);
+        let token =
+            token.ok_or_else(|| list.item(index, value).refuse(format!("must be a token id below {vocabulary}")))?;
+        bytes.extend_from_slice(bytes_of(TokenId(token as u32), reading));
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    // One name for each of the clients that ask.
+    Ok(json!({"prompt": text, "content": text}))
+}
+
+fn bytes_of<'a>(token: TokenId, reading: Reading<'a>) -> &'a [u8] {
+    reading.serving.tokenizer.token_bytes(token).unwrap_or_default()
+}
