@@ -88,6 +88,13 @@ pub(crate) fn release(config: &StatusConfig, signals: &StopSignals) -> Exit {
     Exit::Interrupted
 }
 
+/// What a keeper holds of an owner of this name, for people.
+fn kept(config: &StatusConfig) -> String {
+    let keepers = config.keepers.iter().filter_map(|socket| Keeper::connect(socket).ok()?);
+    let found = keepers.filter_map(|keeper| Some((keeper.pid(), keeper.find(&config.name, Duration::ZERO).ok()??)));
+    found.map(|(pid, kept)| format!("; a keeper, pid {pid}, holds its generation {}", kept.generation)).collect()
+}
+
 /// Lets a keeper free what an owner of this name has parked; `None` if no keeper has anything.
 fn release_kept(config: &StatusConfig) -> Option<Exit> {
     for socket in &config.keepers {
@@ -135,7 +142,7 @@ fn find(config: &StatusConfig) -> Found {
 
 fn look(config: &StatusConfig) -> Answer {
     match find(config) {
-        Found::Nothing(exit, why) => Answer::None(exit, why),
+        Found::Nothing(exit, why) => Answer::None(exit, format!("{why}{}", kept(config))),
         Found::Socket(socket, manifest) => match ask(&socket) {
             Ok(Reply::Status(status)) => Answer::Status(status),
             Ok(Reply::Refused(refusal)) => Answer::None(Exit::OwnerUnreachable, format!("refused: {refusal}")),

@@ -10,6 +10,7 @@ use crate::verify::Verify;
 use ds4_gpu::SharedRange;
 use ds4_manifest::{Artifact, Digest, Place, Tensor, WeightsManifest};
 use ds4_units::{Bytes, Layout};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// Host memory hashed for a sample: a fraction of a second.
@@ -107,8 +108,7 @@ fn file_len(tensor: &Tensor) -> Bytes {
 }
 
 fn on_host(ranges: &[SharedRange], pieces: &[Held]) -> Result<Vec<Digest>, LoadError> {
-    let mut bytes = vec![0; LEAF.index()];
-    let digest = |piece: &Held| match (&ranges[piece.range], piece.spot.split) {
+    let digest = |bytes: &mut Vec<u8>, piece: &Held| match (&ranges[piece.range], piece.spot.split) {
         (SharedRange::Host(range), None) => {
             let bytes = &mut bytes[..piece.len];
             range.read_at(piece.spot.offset + piece.spot.start, bytes)?;
@@ -116,7 +116,7 @@ fn on_host(ranges: &[SharedRange], pieces: &[Held]) -> Result<Vec<Digest>, LoadE
         }
         _ => Err(LoadError::Artifacts { layout: Layout::Split.name().to_owned() }),
     };
-    pieces.iter().map(digest).collect()
+    pieces.par_iter().map_init(|| vec![0; LEAF.index()], digest).collect()
 }
 
 #[cfg(feature = "cuda")]

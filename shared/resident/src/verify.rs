@@ -9,7 +9,9 @@ use crate::staging::Staging;
 use ds4_gpu::layout::{PANEL_ROWS, split, split_len};
 use ds4_manifest::Digest;
 use ds4_units::FileOffset;
+use rayon::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 /// How much is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +46,10 @@ pub(crate) fn verify<B: Backing>(
         arrived.reads.iter().zip(arrived.digests.iter().copied()).filter(|(read, _)| read.held().is_some()).collect();
     let chosen: Vec<(&Read<'_>, Digest)> = match how {
         Verify::None => return Ok(()),
-        Verify::Full => resident.clone(),
+        Verify::Full => {
+            loader.reading.progress.note(&format!("comparing all {} leaves with the files", resident.len()));
+            resident.clone()
+        }
         // Evenly over the files, ends included.
         Verify::Sample => sample(resident.len()).into_iter().map(|index| resident[index]).collect(),
     };
@@ -52,19 +57,27 @@ pub(crate) fn verify<B: Backing>(
     let held: Vec<Held> = from_disk.iter().filter_map(|(read, _)| read.held()).collect();
     let again = backing.digests(arrived.ranges, &held)?;
     from_disk.iter().zip(again).try_for_each(|((read, digest), again)| compare(read, *digest, again))?;
-    let mut staging = Staging::new();
-    for (read, digest) in from_memory {
+    from_memory.par_iter().try_for_each_init(Staging::new, |staging, (read, digest)| {
+        stop_if(loader)?;
         let window = staging.window();
         let place = loader.disks[read.model].read(read.piece.shard, read.piece.offset, read.piece.len, window)?;
-        compare(read, Digest::of(&window[place]), digest)?;
-    }
-    let firsts = resident.iter().filter(|(read, _)| read.piece.spot.is_some_and(|spot| spot.start == 0));
-    for (read, _) in firsts {
-        if let Some((held, shape)) = read.held().and_then(|held| Some((held, held.spot.split?))) {
-            verify_panel(backing, loader.disks[read.model], read, &arrived.ranges[held.range], held, shape)?;
-        }
-    }
-    Ok(())
+        compare(read, Digest::of(&window[place]), *digest)
+    })?;
+    resident.par_iter().filter(|(read, _)| read.piece.spot.is_some_and(|spot| spot.start == 0)).try_for_each(
+        |(read, _)| {
+            stop_if(loader)?;
+            match read.held().and_then(|held| Some((held, held.spot.split?))) {
+                Some((held, shape)) => {
+                    verify_panel(backing, loader.disks[read.model], read, &arrived.ranges[held.range], held, shape)
+                }
+                None => Ok(()),
+            }
+        },
+    )
+}
+
+fn stop_if(loader: &Loader<'_>) -> Result<(), LoadError> {
+    if loader.reading.cancel.load(Ordering::Relaxed) { Err(LoadError::Cancelled) } else { Ok(()) }
 }
 
 /// The last panel of a split tensor, bit for bit against what the host makes of the file's rows.

@@ -116,6 +116,29 @@ fn a_killed_owner_leaves_its_workers_their_weights() {
     assert_as_in_the_file(&Model::open(&rig.model()).unwrap(), &attached.weights);
 }
 
+#[test]
+fn too_little_gpu_memory_ends_with_4_and_shows_both_tables() {
+    let rig = rig();
+    let mut command =
+        rig.weightd(&[VMM, &["--base", rig.model().to_str().unwrap(), "--reserve-gb", "1000000"]].concat());
+    command.arg("--dry-run");
+    let ended = ds4_tests::run(command).unwrap();
+    assert_eq!(ended.code(), Some(4), "{}", ended.output);
+    for part in ["not enough GPU memory", "free GPU memory leaves", "device staging", "driver", "MemAvailable"] {
+        assert!(ended.output.contains(part), "{part} is not in\n{}", ended.output);
+    }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_ends_with_5_and_names_those_that_are() {
+    let rig = rig();
+    for arguments in [&["--device", "99"][..], &["--device-uuid", "GPU-0"]] {
+        let ended = rig.run_owner(arguments);
+        assert_eq!(ended.code(), Some(5), "{}", ended.output);
+        assert!(ended.output.contains("the driver shows"), "{}", ended.output);
+    }
+}
+
 /// A keeper on the rig's run directory.
 fn keeper(rig: &Rig) -> Process {
     let keeper = Process::start(rig.weightd_program(&["keep", "--run-dir", rig.run_dir().to_str().unwrap()])).unwrap();

@@ -94,6 +94,8 @@ fn release_frees_what_is_kept_with_and_without_an_owner() {
         let owner = rig.ready(&[]);
         assert_eq!(memory_files(keeper.pid()), 3, "two ranges and the manifest");
         let owner = if with_owner { Some(owner) } else { owner.terminate().map(|_| None).unwrap() };
+        let kept = format!("a keeper, pid {}, holds its generation", keeper.pid());
+        assert_eq!(rig.run(&["--status"]).output.contains(&kept), !with_owner);
         assert_eq!(rig.run(&["--release"]).code(), Some(0));
         if let Some(owner) = owner {
             let ended = owner.wait_for_end().unwrap();

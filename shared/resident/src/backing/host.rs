@@ -7,6 +7,7 @@ use crate::staging::Staging;
 use ds4_gpu::{HostRange, SharedRange};
 use ds4_manifest::Digest;
 use ds4_units::{Bytes, Layout};
+use rayon::prelude::*;
 use std::ops::Range;
 
 /// Host memory.
@@ -25,13 +26,12 @@ impl Backing for HostBacking {
     }
 
     fn digests(&self, ranges: &[HostRange], pieces: &[Held]) -> Result<Vec<Digest>, LoadError> {
-        let mut bytes = vec![0; LEAF.index()];
-        let digest = |piece: &Held| {
+        let digest = |bytes: &mut Vec<u8>, piece: &Held| {
             let bytes = &mut bytes[..piece.len];
             ranges[piece.range].read_at(piece.spot.offset + piece.spot.start, bytes)?;
             Ok(Digest::of(bytes))
         };
-        pieces.iter().map(digest).collect()
+        pieces.par_iter().map_init(|| vec![0; LEAF.index()], digest).collect()
     }
 
     fn read(&self, range: &HostRange, offset: u64, out: &mut [u8]) -> Result<(), LoadError> {
