@@ -94,6 +94,12 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// A copy of a bank's recurrent part. Cloning shares it.
     type Checkpoint: Send + Clone;
 
+    /// The widest head that attention takes, in channels.
+    const HEAD_WIDTH_MAX: usize;
+
+    /// Memory beyond weights and banks, by what it is for.
+    fn memory(&self) -> Vec<(&'static str, Bytes)>;
+
     /// Runs the operations of one step where the backend wants them: the CPU's run inside its thread pool, so that a
     /// small operation need not wake another thread.
     fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R;

@@ -1,7 +1,7 @@
 //! What a model family offers the worker.
 
 use crate::{Model, PromptCodec, Tokenizer};
-use ds4_import::Weights;
+use ds4_import::{ComputeDevice, Weights};
 use ds4_units::Tokens;
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ pub struct BindOptions {
     pub context: Tokens,
     /// How KV rows are kept.
     pub kv_rounding: KvRounding,
+    /// Where the model computes; the weights must be there.
+    pub device: ComputeDevice,
     /// Which of the family's prompt wordings to use; the family's default when not said.
     pub prompt_profile: Option<String>,
 }

@@ -103,6 +103,11 @@ pub trait Model: Send {
     /// Memory the bank holds now.
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError>;
 
+    /// Memory of the device beyond weights and banks, by what it is for. Nothing where the process's own counts.
+    fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
+        Vec::new()
+    }
+
     /// Memory a bank of this many tokens needs.
     fn price(&self, tokens: Tokens) -> Bytes;
 }

@@ -25,7 +25,7 @@ const SLICE: usize = 64;
 /// Values from one row of a tile's scores to the next.
 const SCORE_STRIDE: usize = 40;
 /// The widest head: what a block's threads and shared memory are good for.
-const WIDTH_MAX: usize = 512;
+pub(crate) const WIDTH_MAX: usize = 512;
 const COMBINE_THREADS: u32 = 128;
 
 pub(crate) struct Kernels {

@@ -49,9 +49,9 @@ impl<F: KvFormat> Cuda<F> {
         select::download(&self.device, selection, queries)
     }
 
-    /// Memory that steps hold for activations: what the largest step so far needed.
-    pub fn step_bytes(&self) -> Bytes {
-        self.device.arena_bytes()
+    /// The same device, keeping rows in another format.
+    pub fn with_rows<G: KvFormat>(&self) -> Cuda<G> {
+        Cuda { device: Arc::clone(&self.device), kv: PhantomData }
     }
 }
 
@@ -65,6 +65,15 @@ impl<F: KvFormat> Backend for Cuda<F> {
     type Selection = DeviceSelection;
     type Bank = DeviceBank;
     type Checkpoint = DeviceCheckpoint;
+
+    const HEAD_WIDTH_MAX: usize = attend::WIDTH_MAX;
+
+    fn memory(&self) -> Vec<(&'static str, Bytes)> {
+        vec![
+            ("activations of the largest step so far", self.device.arena_bytes()),
+            ("small weights copied for this process", self.device.copied_bytes()),
+        ]
+    }
 
     fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R {
         step()

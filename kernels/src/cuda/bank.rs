@@ -193,11 +193,18 @@ impl DeviceBank {
                 let mut memory = Growing::reserve(stream.gpu(), "a conversation", most)?;
                 memory.ensure(recurrent as u64)?;
                 // SAFETY: the bytes have memory since `ensure`, and nothing else knows them yet.
-                unsafe { zero_async(stream, memory.address(), recurrent as u64)? };
+                unsafe { zero_async(stream, memory.address(), memory.mapped().0)? };
                 empty.insert(memory)
             }
         };
+        let had = memory.mapped().0;
         memory.ensure(bytes)?;
+        let new = memory.mapped().0 - had;
+        if new > 0 {
+            // An exported block has rows that no token has reached yet: they are zeros and not another's leavings.
+            // SAFETY: the bytes have memory since `ensure`, and nothing has been told of them yet.
+            unsafe { zero_async(stream, memory.address().offset(had), new)? };
+        }
         self.blocks = self.blocks.max(blocks);
         Ok(())
     }

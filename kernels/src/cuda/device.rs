@@ -8,6 +8,7 @@ use crate::{BackendError, Rows};
 use bytemuck::{cast_slice, cast_slice_mut};
 use ds4_gpu::cuda::{Args, CudaError, DeviceBuffer, Function, Gpu, Launch, PinnedBuffer, Stream, download_async};
 use ds4_units::{Bytes, Tokens};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Choices that do not change while the process lives.
@@ -28,6 +29,8 @@ pub(crate) struct Device {
     download: Mutex<PinnedBuffer>,
     /// The first failure of the step, which makes the rest of it void.
     failure: Mutex<Option<BackendError>>,
+    /// Bytes that were uploaded to last.
+    copied: AtomicU64,
 }
 
 impl Device {
@@ -42,6 +45,7 @@ impl Device {
             step: Mutex::new(StepMemory::new(gpu)?),
             download: Mutex::new(PinnedBuffer::new(gpu, Bytes::mib(1))?),
             failure: Mutex::new(None),
+            copied: AtomicU64::new(0),
         })
     }
 
@@ -85,7 +89,14 @@ impl Device {
 
     /// Memory that lasts, with these bytes. Blocks.
     pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Arc<DeviceBuffer>, BackendError> {
-        Ok(Arc::new(DeviceBuffer::from_bytes(&self.gpu, bytes)?))
+        let copy = Arc::new(DeviceBuffer::from_bytes(&self.gpu, bytes)?);
+        self.copied.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(copy)
+    }
+
+    /// Bytes that were ever uploaded to last.
+    pub(crate) fn copied_bytes(&self) -> Bytes {
+        Bytes(self.copied.load(Ordering::Relaxed))
     }
 
     /// The step's metadata.

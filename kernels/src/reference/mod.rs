@@ -54,6 +54,12 @@ impl<F: KvFormat> Backend for Cpu<F> {
     type Bank = HostBank;
     type Checkpoint = HostCheckpoint;
 
+    const HEAD_WIDTH_MAX: usize = usize::MAX;
+
+    fn memory(&self) -> Vec<(&'static str, Bytes)> {
+        Vec::new()
+    }
+
     fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R {
         // `join` moves to a thread of the pool and comes back when both halves are done; the other half is nothing.
         rayon::join(step, || ()).0

@@ -246,6 +246,7 @@ fn bytes(tensor: &Tensor) -> Result<Cow<'_, [u8]>, FamilyError> {
     tensor.bytes().map_err(|error| FamilyError::Tensor { tensor: tensor.name().to_owned(), problem: error.to_string() })
 }
 
-fn on_device(error: BackendError) -> FamilyError {
+/// What a device refused, as a family says it.
+pub(super) fn on_device(error: BackendError) -> FamilyError {
     FamilyError::Device(error.to_string())
 }

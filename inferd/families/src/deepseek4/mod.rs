@@ -7,13 +7,18 @@ mod layout;
 mod metadata;
 mod model;
 mod prompt;
+#[cfg(feature = "cuda")]
+mod self_test;
 mod shape;
 mod tensors;
 
 pub use prompt::{DeepSeek4Codec, PromptProfile};
 pub use shape::{Compression, Shape, ShapeName};
 
-use ds4_import::Weights;
+use ds4_import::{ComputeDevice, Weights};
+use ds4_kernels::Backend;
+#[cfg(feature = "cuda")]
+use ds4_kernels::cuda::{Cuda, CudaOptions};
 use ds4_kernels::kv_rows::{PackedRows, PlainRows};
 use ds4_kernels::reference::Cpu;
 use ds4_model::{
@@ -62,15 +67,36 @@ pub fn validate(file: &ds4_gguf::Model) -> Result<Shape, FamilyError> {
     Ok(shape)
 }
 
-/// Binds weights to a model on the CPU.
+/// Binds weights to a model on the device that the options name. On a GPU a self-test comes first.
 pub fn bind_model(
     file: &ds4_gguf::Model,
     weights: &Weights,
     options: &BindOptions,
 ) -> Result<Box<dyn Model>, FamilyError> {
     let shape = validate(file)?;
-    Ok(match options.kv_rounding {
-        KvRounding::Exact => Box::new(model::DeepSeek4::new(Cpu::<PackedRows>::new(), shape, weights, options)?),
-        KvRounding::Off => Box::new(model::DeepSeek4::new(Cpu::<PlainRows>::new(), shape, weights, options)?),
-    })
+    match &options.device {
+        ComputeDevice::Cpu => match options.kv_rounding {
+            KvRounding::Exact => on(Cpu::<PackedRows>::new(), shape, weights, options),
+            KvRounding::Off => on(Cpu::<PlainRows>::new(), shape, weights, options),
+        },
+        #[cfg(feature = "cuda")]
+        ComputeDevice::Gpu(gpu) => {
+            let cuda_options = CudaOptions { context: options.context };
+            let packed = Cuda::<PackedRows>::new(gpu, cuda_options).map_err(bind::on_device)?;
+            self_test::run(&packed)?;
+            match options.kv_rounding {
+                KvRounding::Exact => on(packed, shape, weights, options),
+                KvRounding::Off => on(packed.with_rows::<PlainRows>(), shape, weights, options),
+            }
+        }
+    }
+}
+
+fn on<B: Backend>(
+    backend: B,
+    shape: Shape,
+    weights: &Weights,
+    options: &BindOptions,
+) -> Result<Box<dyn Model>, FamilyError> {
+    Ok(Box::new(model::DeepSeek4::new(backend, shape, weights, options)?))
 }

@@ -44,6 +44,10 @@ impl<B: Backend> DeepSeek4<B> {
             context: options.context,
             vocabulary: shape.vocabulary,
         };
+        if shape.head_width > B::HEAD_WIDTH_MAX {
+            let problem = format!("heads of {} channels; this device takes {}", shape.head_width, B::HEAD_WIDTH_MAX);
+            return Err(FamilyError::Device(problem));
+        }
         let weights = bind::bind(&backend, weights, &shape, &layout)?;
         Ok(DeepSeek4 { info, backend, shape, weights, layout, banks: BTreeMap::new(), next_bank: 0 })
     }
@@ -214,6 +218,10 @@ impl<B: Backend> Model for DeepSeek4<B> {
 
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {
         Ok(self.bank(bank)?.resident_bytes(&self.backend))
+    }
+
+    fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
+        self.backend.memory()
     }
 
     fn price(&self, tokens: Tokens) -> Bytes {

@@ -12,7 +12,7 @@ use ds4_units::TensorType;
 
 /// What a tensor is used as, which decides the storage types it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     /// A product's weights: any type that products are computed with.
     Matrix,
     /// Unquantised numbers.
@@ -24,9 +24,9 @@ enum Role {
 /// A tensor that must be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Expected {
-    name: String,
-    dims: Vec<usize>,
-    role: Role,
+    pub(super) name: String,
+    pub(super) dims: Vec<usize>,
+    pub(super) role: Role,
     optional: bool,
 }
 

@@ -2,15 +2,16 @@
 
 use ds4_families::deepseek4;
 use ds4_gpu::Memory;
-use ds4_import::{Tensor, Weights};
+use ds4_import::{ComputeDevice, Tensor, Weights};
 use ds4_model::{BindOptions, KvRounding, LogitsWanted, Model, Segment, StepBatch, StepLogits};
 use ds4_units::{BankId, Layout, TokenId, TokenPos, Tokens};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The repository's root.
+/// The repository's root: where this was built or, if it has been carried elsewhere, the working directory.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    if built.join("tests/fixtures").exists() { built } else { PathBuf::new() }
 }
 
 /// Where an oracle model's files are: in the repository, or in the folder that `DS4_ORACLE_DIR` names. Says so and
@@ -68,9 +69,14 @@ pub(crate) fn load(path: &Path, kv_rounding: KvRounding) -> Box<dyn Model> {
 
 /// The same with a bound on conversations.
 pub(crate) fn load_with_context(path: &Path, kv_rounding: KvRounding, context: Tokens) -> Box<dyn Model> {
+    load_on(ComputeDevice::Cpu, path, kv_rounding, context)
+}
+
+/// The same on a device.
+pub(crate) fn load_on(device: ComputeDevice, path: &Path, kv_rounding: KvRounding, context: Tokens) -> Box<dyn Model> {
     let file = ds4_gguf::Model::open(path).expect("fixture opens");
     let weights = read_weights(&file);
-    let options = BindOptions { context, kv_rounding, prompt_profile: None };
+    let options = BindOptions { context, kv_rounding, device, prompt_profile: None };
     deepseek4::bind_model(&file, &weights, &options).expect("fixture binds")
 }
 

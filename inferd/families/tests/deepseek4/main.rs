@@ -6,3 +6,4 @@ mod kit;
 mod oracle;
 mod partitions;
 mod refusals;
+mod transcripts;
