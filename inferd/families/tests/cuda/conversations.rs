@@ -17,7 +17,10 @@ fn every_reference_conversation_is_reproduced_token_for_token() {
             KvRounding::Off => plain.as_mut(),
             KvRounding::Exact => rounded.as_mut(),
         };
-        let (_, answer) = generate(model, &transcript.prompt, transcript.answer.len());
+        let (first, answer) = generate(model, &transcript.prompt, transcript.answer.len());
+        let top = transcript.first_best[0].1.abs();
+        let off = transcript.first_best.iter().map(|(token, logit)| (first[token.index()] - logit).abs() / top);
+        println!("{}: {} tokens, first logits {:.1e} off", transcript.name, answer.len(), off.fold(0.0, f32::max));
         assert_eq!(answer, transcript.answer, "{}", transcript.name);
     }
 }
