@@ -21,11 +21,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("ds4-import", &["units", "gguf", "manifest", "wire", "gpu", "resident"]),
     ("ds4-model", &["units", "gguf", "gpu", "import"]),
     ("ds4-families", &["units", "gguf", "gpu", "import", "model", "kernels"]),
-<<<<<<< HEAD
-    ("ds4-boot", &["units", "host", "gguf", "manifest", "resident", "import", "model", "families", "governor"]),
-=======
-    ("ds4-boot", &["units", "host", "gguf", "manifest", "gpu", "resident", "import", "model", "families"]),
->>>>>>> c919dea (Bind a model to the device its weights are on, after a self-test, and hold the graph there to the references)
+    ("ds4-boot", &["units", "host", "gguf", "manifest", "gpu", "resident", "import", "model", "families", "governor"]),
     ("ds4-banks", &["units"]),
     ("ds4-governor", &["units"]),
     ("ds4-engine", &["units", "model", "governor"]),

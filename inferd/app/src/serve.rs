@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use ds4_api::{Api, Hosts, Serving, Trace, serve as serve_http};
-use ds4_boot::{Booted, HOST_FLOOR, ModelFile, observer};
+use ds4_boot::{Booted, ComputeDevice, ModelFile, default_floor, observer};
 use ds4_engine::{Account, Engine, EngineOptions};
 use ds4_governor::{BankPlan, BankPrices, Census, Floors, Governor, plan_banks};
 use ds4_host::{Exit, StopSignals, append_private, printable};
@@ -94,11 +94,12 @@ async fn boot_and_wait(
     started: Instant,
 ) -> Result<Engine, Failure> {
     let (options, max_seqs) = (config.engine, config.max_seqs);
-    let floor = config.memory_floor.unwrap_or(HOST_FLOOR);
+    let floor = config.memory_floor;
     let booting = tokio::task::spawn_blocking(move || boot(&config, &cancel));
     let (model_id, booted) = booting.await.map_err(|error| (Exit::Failed, format!("booting failed: {error}")))??;
     let (tokenizer, codec) = (booted.loaded.tokenizer.clone(), booted.loaded.codec.clone());
-    let (account, plan) = account(booted.loaded.model.as_ref(), floor, max_seqs.asked());
+    let floor = floor.unwrap_or(default_floor(&booted.device));
+    let (account, plan) = account(booted.loaded.model.as_ref(), &booted.device, floor, max_seqs.asked());
     let options = EngineOptions { banks: plan.banks, ..options };
     let engine = Engine::start(booted.loaded, options, account);
     let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
@@ -118,8 +119,8 @@ async fn boot_and_wait(
 }
 
 /// The account conversations are paid from, and how many of them there may be.
-fn account(model: &dyn Model, floor: Bytes, asked: Option<usize>) -> (Account, BankPlan) {
-    let mut observe = observer();
+fn account(model: &dyn Model, device: &ComputeDevice, floor: Bytes, asked: Option<usize>) -> (Account, BankPlan) {
+    let mut observe = observer(device);
     let floors = Floors { floor, substrate_outstanding: Bytes::ZERO };
     let context = model.info().context;
     let prices = BankPrices { context, full: model.price(context), empty: model.price(Tokens(0)) };

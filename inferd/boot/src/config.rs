@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Values of platform variables, read here and nowhere else.
 #[derive(Debug, Default)]
@@ -22,6 +23,29 @@ impl Platform {
 pub enum Fallback {
     /// Load the file in this process.
     SelfLoad,
+}
+
+/// Where to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// Where the owner's weights are; without an owner on a GPU, or on the CPU where there is none.
+    Auto,
+    /// On the CPU.
+    Cpu,
+    /// On the GPU with this number.
+    Gpu(u32),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceChoice, String> {
+        match text {
+            "auto" => Ok(DeviceChoice::Auto),
+            "cpu" => Ok(DeviceChoice::Cpu),
+            number => number.parse().map(DeviceChoice::Gpu).map_err(|_| "auto, cpu or a GPU's number is needed".into()),
+        }
+    }
 }
 
 /// How KV rows are kept.
@@ -52,6 +76,10 @@ pub struct ModelArgs {
     /// The same, under the name that published deployments set
     #[arg(long, value_name = "MANIFEST", env = "DS4_CUDA_WEIGHT_IPC_MANIFEST", hide = true)]
     pub cuda_weight_ipc_manifest: Option<PathBuf>,
+
+    /// Where to compute: `auto` (where the owner's weights are, else on a GPU if there is one), `cpu`, or a GPU's number
+    #[arg(long, value_name = "DEVICE", default_value = "auto", env = "DS4_WORKER_DEVICE")]
+    pub device: DeviceChoice,
 
     /// What to do when the owner cannot be attached to [default: end with an error]
     #[arg(long, value_enum, value_name = "HOW", env = "DS4_WEIGHTS_FALLBACK")]

@@ -20,6 +20,8 @@ pub enum BootError {
     Manifest { path: PathBuf, source: Box<ManifestError> },
     #[error("{}: the owner holds no base model", .path.display())]
     NoBaseModel { path: PathBuf },
+    #[error("{problem}")]
+    Device { problem: String },
     #[error(transparent)]
     File(Box<GgufError>),
     #[error("metadata: {0}")]
@@ -57,6 +59,7 @@ impl BootError {
             BootError::NoModel
             | BootError::ContextTooLong { .. }
             | BootError::Family(FamilyError::UnknownPromptProfile { .. }) => Exit::Usage,
+            BootError::Device { .. } | BootError::Family(FamilyError::Device(_)) => Exit::Device,
             BootError::Manifest { .. } | BootError::NoBaseModel { .. } => Exit::ImportRefused,
             BootError::File(_) | BootError::Metadata(_) | BootError::Family(_) => Exit::ModelFile,
             BootError::Import(error) => match error.failure() {

@@ -1,23 +1,20 @@
 //! A model file that a family runs, and the model it becomes.
 
-use crate::{BootError, KvRows, ModelArgs, weights};
+use crate::weights::{self, Source};
+use crate::{BootError, KvRows, ModelArgs, manifest};
 use ds4_gguf::Model as GgufModel;
 use ds4_host::printable_path;
-use ds4_import::Lease;
-use ds4_manifest::{ManifestError, Trust, TrustError, WeightsManifest};
+use ds4_import::{ComputeDevice, Lease};
 use ds4_model::{BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
 use ds4_units::Tokens;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 use tracing::info;
 
 /// The longest conversation when the operator names none.
 const CONTEXT_DEFAULT: u32 = 32_768;
-
-/// Between two looks for a manifest that is not there yet.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// A file whose header was read and whose family is known. No tensor was read.
 pub struct ModelFile {
@@ -34,6 +31,8 @@ pub struct Booted {
     pub loaded: LoadedModel,
     /// The lease, when an owner lent the weights. The weights keep it alive.
     pub lease: Option<Arc<Lease>>,
+    /// Where the model computes and keeps its conversations.
+    pub device: ComputeDevice,
 }
 
 impl ModelFile {
@@ -42,7 +41,7 @@ impl ModelFile {
     pub fn open(args: &ModelArgs, cancel: &AtomicBool) -> Result<ModelFile, BootError> {
         let path = match (&args.model, args.manifest()) {
             (Some(path), _) => path.clone(),
-            (None, Some(manifest)) => path_in_manifest(args, manifest, cancel)?,
+            (None, Some(manifest)) => manifest::model_path(args, manifest, cancel)?,
             (None, None) => return Err(BootError::NoModel),
         };
         let file = GgufModel::open(&path)?;
@@ -97,12 +96,12 @@ impl ModelFile {
             KvRows::Exact => KvRounding::Exact,
             KvRows::Off => KvRounding::Off,
         };
-        let source = weights::obtain(args, &self.file, worker, cancel)?;
+        let Source { weights, lease, device } = weights::obtain(args, &self.file, worker, cancel)?;
         let began = Instant::now();
         let loaded = self.family.bind(
             &self.file,
-            &source.weights,
-            &BindOptions { context, kv_rounding, prompt_profile: args.prompt_profile.clone() },
+            &weights,
+            &BindOptions { context, kv_rounding, device: device.clone(), prompt_profile: args.prompt_profile.clone() },
         )?;
         info!(
             context = context.0,
@@ -112,28 +111,11 @@ impl ModelFile {
             bind_ms = began.elapsed().as_millis() as u64,
             "model bound"
         );
-        Ok(Booted { loaded, lease: source.lease })
-    }
-}
-
-/// The base model's first file, as the owner's manifest names it.
-fn path_in_manifest(args: &ModelArgs, manifest: &Path, cancel: &AtomicBool) -> Result<PathBuf, BootError> {
-    let trust = Trust::own_and(args.weights_uid.iter().copied());
-    let deadline = Instant::now() + Duration::from_secs(args.wait);
-    let held = loop {
-        match WeightsManifest::read(manifest, &trust) {
-            Ok(held) => break held,
-            Err(ManifestError::Trust(TrustError::Absent { .. }))
-                if Instant::now() < deadline && !cancel.load(Ordering::SeqCst) =>
-            {
-                std::thread::sleep(PAUSE);
-            }
-            Err(source) => return Err(BootError::Manifest { path: manifest.to_owned(), source: Box::new(source) }),
+        for (purpose, bytes) in loaded.model.device_memory() {
+            info!(%bytes, "device memory beyond the weights: {purpose}");
         }
-    };
-    let first = held.model("base").and_then(|model| model.files.first());
-    let first = first.ok_or_else(|| BootError::NoBaseModel { path: manifest.to_owned() })?;
-    Ok(PathBuf::from(&first.path))
+        Ok(Booted { loaded, lease, device })
+    }
 }
 
 fn id_of(path: &Path) -> String {

@@ -5,13 +5,16 @@
 //! to an owner or loads the file itself, and binds the weights.
 
 mod config;
+mod device;
 mod error;
 mod file;
+mod manifest;
 mod memory;
 mod progress;
 mod weights;
 
-pub use config::{Fallback, KvRows, ModelArgs, Platform};
+pub use config::{DeviceChoice, Fallback, KvRows, ModelArgs, Platform};
+pub use ds4_import::ComputeDevice;
 pub use error::BootError;
 pub use file::{Booted, ModelFile};
-pub use memory::{HOST_FLOOR, observer};
+pub use memory::{default_floor, observer};

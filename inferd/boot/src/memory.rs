@@ -1,6 +1,7 @@
 //! What the machine says about its memory, for the memory account.
 
 use ds4_governor::{Observation, Readings};
+use ds4_import::ComputeDevice;
 use ds4_resident::{MemorySource, SystemMemory};
 use ds4_units::Bytes;
 use std::time::{Duration, Instant};
@@ -9,23 +10,49 @@ use std::time::{Duration, Instant};
 const FRESH: Duration = Duration::from_millis(50);
 
 /// Stays free on a machine whose main memory holds the conversations.
-pub const HOST_FLOOR: Bytes = Bytes::mib(512);
+const HOST_FLOOR: Bytes = Bytes::mib(512);
 
-/// Looks at the memory that conversations are kept in, at most every 50 ms. Reads a few small files of the kernel.
-pub fn observer() -> impl FnMut() -> Observation + Send {
-    let machine = SystemMemory::new();
+/// Stays free on a GPU with memory of its own: activations of larger steps than there have been.
+#[cfg(feature = "cuda")]
+const DEVICE_FLOOR: Bytes = Bytes::gib(4);
+
+/// What stays free, unless told otherwise, of the memory that conversations are kept in.
+pub fn default_floor(device: &ComputeDevice) -> Bytes {
+    match device {
+        ComputeDevice::Cpu => HOST_FLOOR,
+        #[cfg(feature = "cuda")]
+        ComputeDevice::Gpu(_) => DEVICE_FLOOR,
+    }
+}
+
+/// Looks at the memory that conversations are kept in, at most every 50 ms. Asks the device or reads a few small files
+/// of the kernel.
+pub fn observer(device: &ComputeDevice) -> impl FnMut() -> Observation + Send + use<> {
+    let (machine, device) = (SystemMemory::new(), device.clone());
     let mut last: Option<(Instant, Observation)> = None;
     move || match last {
         Some((at, observation)) if at.elapsed() < FRESH => observation,
         _ => {
-            let observation = Observation::of_device(&readings(&machine));
+            let observation = Observation::of_device(&readings(&device, &machine));
             last = Some((Instant::now(), observation));
             observation
         }
     }
 }
 
-fn readings(machine: &SystemMemory) -> Readings {
+fn readings(device: &ComputeDevice, machine: &SystemMemory) -> Readings {
+    match device {
+        ComputeDevice::Cpu => of_the_host(machine),
+        #[cfg(feature = "cuda")]
+        ComputeDevice::Gpu(gpu) => {
+            let cuda_free = Some(gpu.memory().map(|memory| memory.free).map_err(|_| ()));
+            let host = if gpu.is_integrated() { of_the_host(machine) } else { Readings::default() };
+            Readings { cuda_free, integrated: gpu.is_integrated(), ..host }
+        }
+    }
+}
+
+fn of_the_host(machine: &SystemMemory) -> Readings {
     let Ok(observed) = machine.observe() else {
         return Readings { mem_available: Some(Err(())), ..Readings::default() };
     };
@@ -44,7 +71,7 @@ mod tests {
 
     #[test]
     fn this_machine_says_how_much_it_has() {
-        let observation = observer()();
+        let observation = observer(&ComputeDevice::Cpu)();
         assert_eq!(observation.status, Status::Ok);
         assert!(observation.free > Bytes::ZERO);
     }

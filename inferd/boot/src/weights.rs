@@ -1,12 +1,12 @@
 //! Where the weights come from: an owner, or this process.
 
 use crate::progress::{Notes, Shown};
-use crate::{BootError, Fallback, ModelArgs};
+use crate::{BootError, Fallback, ModelArgs, device};
 use ds4_gguf::Model as GgufModel;
 use ds4_import::{
-    AttachOptions, ComputeDevice, ImportError, ImportFailure, Lease, OwnerState, SelfLoadOptions, Weights, attach,
-    self_load,
+    AttachOptions, ComputeDevice, ImportFailure, Lease, OwnerState, SelfLoadOptions, Weights, attach, self_load,
 };
+use ds4_manifest::{ManifestError, TrustError};
 use ds4_units::Bytes;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use tracing::{info, warn};
 pub(crate) struct Source {
     pub(crate) weights: Weights,
     pub(crate) lease: Option<Arc<Lease>>,
+    /// Where they are.
+    pub(crate) device: ComputeDevice,
 }
 
 /// Attaches or loads, as the flags say. Blocks for as long as that takes, and until `cancel` is set.
@@ -27,19 +29,23 @@ pub(crate) fn obtain(
     worker: &str,
     cancel: &AtomicBool,
 ) -> Result<Source, BootError> {
-    let Some(manifest) = args.manifest() else { return load(file, cancel) };
+    let Some(manifest) = args.manifest() else { return load(args, file, cancel) };
     match from_owner(args, manifest, file, worker, cancel) {
         Err(error) if args.weights_fallback == Some(Fallback::SelfLoad) && may_load_instead(&error) => {
             warn!("{error}; loading the file instead, as --weights-fallback says");
-            load(file, cancel)
+            load(args, file, cancel)
         }
-        attached => Ok(attached?),
+        attached => attached,
     }
 }
 
 /// An owner that is absent can be done without; one that holds something else is a mistake to be told.
-fn may_load_instead(error: &ImportError) -> bool {
-    matches!(error.failure(), ImportFailure::NotReady | ImportFailure::OwnerLost)
+fn may_load_instead(error: &BootError) -> bool {
+    match error {
+        BootError::Import(error) => matches!(error.failure(), ImportFailure::NotReady | ImportFailure::OwnerLost),
+        BootError::Manifest { source, .. } => matches!(**source, ManifestError::Trust(TrustError::Absent { .. })),
+        _ => false,
+    }
 }
 
 fn from_owner(
@@ -48,10 +54,12 @@ fn from_owner(
     file: &GgufModel,
     worker: &str,
     cancel: &AtomicBool,
-) -> Result<Source, Box<ImportError>> {
+) -> Result<Source, BootError> {
+    let device = device::choose(args, Some(manifest), cancel)?;
     let attached = attach(
         manifest,
         &AttachOptions {
+            device: device.clone(),
             own_file: Some(file),
             trusted_uids: &args.weights_uid,
             wait: Duration::from_secs(args.wait),
@@ -59,7 +67,8 @@ fn from_owner(
             on_owner_change: Arc::new(owner_changed),
             ..AttachOptions::new(worker, cancel)
         },
-    )?;
+    )
+    .map_err(Box::new)?;
     let report = attached.report;
     info!(
         manifest = %manifest.display(),
@@ -69,7 +78,7 @@ fn from_owner(
         identity = %attached.identity,
         "weights from the owner"
     );
-    Ok(Source { weights: attached.weights, lease: Some(attached.lease) })
+    Ok(Source { weights: attached.weights, lease: Some(attached.lease), device })
 }
 
 fn owner_changed(state: OwnerState) {
@@ -80,17 +89,18 @@ fn owner_changed(state: OwnerState) {
     }
 }
 
-fn load(file: &GgufModel, cancel: &AtomicBool) -> Result<Source, BootError> {
+fn load(args: &ModelArgs, file: &GgufModel, cancel: &AtomicBool) -> Result<Source, BootError> {
+    let device = device::choose(args, None, cancel)?;
     let began = Instant::now();
     let total = Bytes(file.tensors().iter().map(|tensor| tensor.len.0).sum());
     let progress = Shown::new("load", total);
     let loaded =
-        self_load(file, &SelfLoadOptions { device: ComputeDevice::Cpu, reserve: None, progress: &progress, cancel })?;
+        self_load(file, &SelfLoadOptions { device: device.clone(), reserve: None, progress: &progress, cancel })?;
     info!(
         bytes = %total,
         load_s = format!("{:.2}", began.elapsed().as_secs_f64()),
         identity = %loaded.identity,
         "weights loaded by this process: a restart loads them again (with ds4-weightd it would not)"
     );
-    Ok(Source { weights: loaded.weights, lease: None })
+    Ok(Source { weights: loaded.weights, lease: None, device })
 }

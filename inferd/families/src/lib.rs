@@ -5,7 +5,7 @@
 
 pub mod deepseek4;
 
-use ds4_import::Weights;
+use ds4_import::{ComputeDevice, Weights};
 use ds4_model::{BindOptions, Family, FamilyError, LoadedModel};
 
 /// Every family this build runs.
@@ -19,6 +19,17 @@ pub fn find(architecture: &str) -> Option<&'static dyn Family> {
 /// The architectures this build runs.
 pub fn architectures() -> Vec<&'static str> {
     FAMILIES.iter().map(|family| family.architecture()).collect()
+}
+
+/// Whether this build has kernels for the device: asked before anything is loaded for it.
+pub fn check_device(device: &ComputeDevice) -> Result<(), FamilyError> {
+    match device {
+        ComputeDevice::Cpu => Ok(()),
+        #[cfg(feature = "cuda")]
+        ComputeDevice::Gpu(gpu) => {
+            ds4_kernels::cuda::check(gpu).map_err(|error| FamilyError::Device(error.to_string()))
+        }
+    }
 }
 
 /// Checks a file and binds its weights to a runnable model.

@@ -1,5 +1,6 @@
 //! Kernels of the file that was compiled for this GPU.
 
+use crate::BackendError;
 use ds4_gpu::cuda::{Cubin, CudaError, Function, Gpu, Module, load};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,4 +30,10 @@ impl Loader<'_> {
         modules.insert(file.to_owned(), module);
         Ok(function)
     }
+}
+
+/// Whether this program has kernels for the GPU; the error lists the architectures that it has some for.
+pub fn check(gpu: &Gpu) -> Result<(), BackendError> {
+    load(gpu, CUBINS, CUBINS[0].name)?;
+    Ok(())
 }

@@ -34,6 +34,7 @@ mod vector;
 pub use backend::Cuda;
 pub use bank::{DeviceBank, DeviceCheckpoint};
 pub use device::CudaOptions;
+pub use loader::check;
 pub use matrix::DeviceMatrix;
 pub use route::{DeviceRoutes, ExpertTable};
 pub use rows::DeviceRows;
