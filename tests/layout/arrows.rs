@@ -24,7 +24,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("ds4-boot", &["units", "host", "gguf", "manifest", "gpu", "resident", "import", "model", "families", "governor"]),
     ("ds4-banks", &["units"]),
     ("ds4-governor", &["units"]),
-    ("ds4-engine", &["units", "model", "governor"]),
+    ("ds4-engine", &["units", "model", "governor", "banks"]),
     ("ds4-grammar", &["units", "model"]),
     ("ds4-api", &["units", "model", "engine"]),
     ("ds4-server", &["units", "host", "model", "boot", "governor", "engine", "api"]),

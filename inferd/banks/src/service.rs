@@ -6,8 +6,9 @@ use crate::store::{LoadError, NotSaved, Store};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tracing::{debug, warn};
 
 /// A store and its threads. No call but [`Service::close`] blocks on the disk.
@@ -29,10 +30,15 @@ pub struct LoadTicket(Receiver<Result<Loaded, LoadError>>);
 impl LoadTicket {
     /// The result, once it is there.
     pub fn poll(&self) -> Option<Result<Loaded, LoadError>> {
-        match self.0.try_recv() {
+        self.wait_for(Duration::ZERO)
+    }
+
+    /// The result, if it comes within `patience`.
+    pub fn wait_for(&self, patience: Duration) -> Option<Result<Loaded, LoadError>> {
+        match self.0.recv_timeout(patience) {
             Ok(result) => Some(result),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(LoadError::Gone)),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(LoadError::Gone)),
         }
     }
 

@@ -21,8 +21,8 @@ use crate::snapshot::{Found, SavePlan};
 use crate::stats::{Counters, Stats};
 use crate::transcript::Piece;
 use ds4_units::{Bytes, TokenId};
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
 use tracing::warn;
 
 /// The operator's choices.
@@ -65,6 +65,12 @@ impl Drop for Pin {
         if let Some(entry) = self.store.index().get_mut(self.id) {
             entry.pins -= 1;
         }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.identity).finish()
     }
 }
 
@@ -136,6 +142,12 @@ impl Store {
         let blocks = self.geometry.blocks(entry.tokens) - entry.first_block;
         let bytes = blocks as usize * self.geometry.block_bytes;
         entry.children == 0 && bytes < self.geometry.recurrent_bytes
+    }
+
+    /// How many of a conversation's first tokens are on disk.
+    pub fn stored(&self, tokens: &[TokenId]) -> u32 {
+        let index = self.index();
+        index.longest_prefix(tokens).and_then(|id| index.get(id)).map_or(0, |entry| entry.tokens)
     }
 
     /// Counts.

@@ -42,6 +42,11 @@ impl Choice {
         self.best.map(|best| best.bank)
     }
 
+    /// Tokens to compute; `None` without a candidate.
+    pub(crate) fn left(&self) -> Option<usize> {
+        self.best.map(|best| best.left as usize)
+    }
+
     /// The bank that is continued itself.
     pub(crate) fn continued(&self) -> Option<BankId> {
         self.source().filter(|_| self.in_place)
@@ -76,7 +81,6 @@ pub(crate) fn seat(
     model: &mut dyn Model,
     running: &[Running],
     warm: &mut WarmBanks,
-    banks: usize,
     prompt: &PromptRecord,
     choice: Choice,
 ) -> Seat {
@@ -86,17 +90,12 @@ pub(crate) fn seat(
     {
         return seat;
     }
-    if running.len() + warm.len() >= banks
-        && let Some(victim) = warm.least_recent(best.map(|best| best.bank))
-    {
-        warm.take(victim);
-        model.close_bank(victim);
-    }
     best.and_then(|best| fork(model, running, warm, best, prompt)).unwrap_or_else(|| Seat {
         bank: model.open_bank(),
         prompt: prompt.clone(),
         cached: 0,
         reuse: ReuseKind::Cold,
+        restored: None,
     })
 }
 
@@ -144,7 +143,11 @@ fn candidate(
 /// Goes on in the bank itself, from its end or from further back.
 fn cut_back(model: &mut dyn Model, warm: &mut WarmBanks, best: Candidate, prompt: &PromptRecord) -> Option<Seat> {
     let kept = warm.take(best.bank)?;
-    let reuse = if best.holder == Holder::WarmWhole { ReuseKind::Exact } else { ReuseKind::Partial };
+    let reuse = match best.holder {
+        _ if kept.restored.is_some() => ReuseKind::Disk,
+        Holder::WarmWhole => ReuseKind::Exact,
+        _ => ReuseKind::Partial,
+    };
     let cached = match model.truncate(best.bank, best.cached) {
         Ok(cached) => cached.index(),
         Err(_) => {
@@ -152,7 +155,7 @@ fn cut_back(model: &mut dyn Model, warm: &mut WarmBanks, best: Candidate, prompt
             return None;
         }
     };
-    Some(Seat { bank: best.bank, prompt: kept.record.adopt(prompt), cached, reuse })
+    Some(Seat { bank: best.bank, prompt: kept.record.adopt(prompt), cached, reuse, restored: kept.restored })
 }
 
 /// Goes on in a copy of the bank's beginning.
@@ -168,5 +171,5 @@ fn fork(
     let prompt = record.adopt(prompt);
     let (bank, cached) = model.fork(best.bank, best.cached).ok()?;
     warm.touch(best.bank);
-    Some(Seat { bank, prompt, cached: cached.index(), reuse: ReuseKind::Fork })
+    Some(Seat { bank, prompt, cached: cached.index(), reuse: ReuseKind::Fork, restored: None })
 }

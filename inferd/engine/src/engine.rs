@@ -3,7 +3,7 @@
 use crate::outbox::{EventStream, outbox};
 use crate::scheduler::{Scheduler, Waiting};
 use crate::stats::Observatory;
-use crate::{Account, EngineOptions, GenerateRequest, QUEUED_MAX, Refused};
+use crate::{Account, DiskBanks, EngineOptions, GenerateRequest, QUEUED_MAX, Refused};
 use ds4_model::{LoadedModel, ModelInfo};
 use ds4_units::Tokens;
 use std::io;
@@ -57,12 +57,27 @@ impl Engine {
     /// # Errors
     /// When the operating system gives no thread.
     pub fn start(loaded: LoadedModel, options: EngineOptions, account: Account) -> io::Result<Engine> {
+        Engine::start_with_disk(loaded, options, account, None)
+    }
+
+    /// As [`Engine::start`], with conversations on disk. [`Engine::stop`] then saves what is kept and waits for the
+    /// disk.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start_with_disk(
+        loaded: LoadedModel,
+        options: EngineOptions,
+        account: Account,
+        disk: Option<DiskBanks>,
+    ) -> io::Result<Engine> {
         // Waiting requests are counted, so the channel is never full; one place more is for the stop command.
         let (inbox, commands) = mpsc::sync_channel(QUEUED_MAX + 1);
         let info = Arc::new(loaded.model.info().clone());
         let governor = account.governor().clone();
-        let scheduler = Scheduler::new(loaded, options, account);
-        let observatory = Observatory { counters: scheduler.counters.clone(), governor };
+        let store = disk.as_ref().map(DiskBanks::store);
+        let scheduler = Scheduler::new(loaded, options, account, disk);
+        let observatory = Observatory { counters: scheduler.counters.clone(), governor, store };
         observatory.counters.banks.set(options.banks);
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || run(scheduler, &commands))?;
         Ok(Engine { handle: EngineHandle { inbox, queued: Arc::default(), info, observatory }, thread })
@@ -120,7 +135,7 @@ impl EngineHandle {
         }
         let slot = QueueSlot::take(&self.queued).ok_or(Refused::QueueFull { limit: QUEUED_MAX })?;
         let (outbox, stream) = outbox();
-        let waiting = Waiting { request, outbox, submitted: Instant::now(), slot };
+        let waiting = Waiting { request, outbox, submitted: Instant::now(), slot, looked: false };
         self.observatory.counters.started.add(1);
         self.inbox.try_send(Command::Generate(Box::new(waiting))).map_err(|_| {
             self.observatory.counters.failed.add(1);
@@ -143,7 +158,7 @@ fn run(mut scheduler: Scheduler, commands: &Receiver<Command>) {
                 continue;
             }
             Ok(Command::Stop) => return scheduler.stop(),
-            Err(TryRecvError::Disconnected) if !busy => return,
+            Err(TryRecvError::Disconnected) if !busy => return scheduler.stop(),
             Err(_) => {}
         }
         busy = scheduler.turn();

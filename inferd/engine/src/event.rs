@@ -16,6 +16,8 @@ pub enum ReuseKind {
     Partial,
     /// The beginning of another conversation was copied.
     Fork,
+    /// A conversation was restored from disk.
+    Disk,
 }
 
 impl ReuseKind {
@@ -26,6 +28,7 @@ impl ReuseKind {
             ReuseKind::Exact => "exact",
             ReuseKind::Partial => "partial",
             ReuseKind::Fork => "fork",
+            ReuseKind::Disk => "disk",
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::admit::{self, Choice};
 use crate::scheduler::Scheduler;
 use crate::{GenerateRequest, Refusal};
+use ds4_banks::SaveReason;
 use ds4_governor::{Verdict, most_tokens_within};
 use ds4_units::{BankId, Bytes, Tokens};
 
@@ -82,10 +83,40 @@ impl Scheduler {
         true
     }
 
+    /// Makes place for one more bank, the chosen one excepted.
+    pub(crate) fn make_place(&mut self, spared: Option<BankId>) {
+        if self.running.len() + self.warm.len() >= self.options.banks
+            && let Some(victim) = self.warm.least_recent(spared)
+        {
+            self.close_kept(victim);
+        }
+    }
+
+    /// Makes place and asks for memory for one more kept conversation.
+    pub(crate) fn can_keep(&mut self, tokens: Tokens) -> bool {
+        self.make_place(None);
+        let full = self.running.len() + self.warm.len() >= self.options.banks;
+        loop {
+            let proposed = self.promised().checked_add(self.model.price(tokens)).unwrap_or(Bytes(u64::MAX));
+            if self.account.ask(proposed).verdict == Verdict::Admit {
+                return !full;
+            }
+            let Some(victim) = self.warm.least_recent(None) else { return false };
+            self.give_up(victim);
+        }
+    }
+
     fn give_up(&mut self, bank: BankId) {
-        self.warm.take(bank);
-        self.model.close_bank(bank);
         self.counters.reclaimed_banks.add(1);
+        self.close_kept(bank);
+    }
+
+    /// Saves a kept conversation, where conversations are saved, and frees its bank.
+    fn close_kept(&mut self, bank: BankId) {
+        if let Some(warm) = self.warm.take(bank) {
+            self.save_before_it_goes(bank, &warm.record, SaveReason::Evict);
+        }
+        self.model.close_bank(bank);
         self.enter_into_books();
     }
 

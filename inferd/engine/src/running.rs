@@ -10,6 +10,7 @@ use crate::outbox::{Outbox, Undelivered};
 use crate::output::Output;
 use crate::sampler::Sampler;
 use crate::{Event, FinishReason, Finished, GenerateRequest, RequestFault, ReuseKind, Started, Usage};
+use ds4_banks::Kept;
 use ds4_model::{AnswerSummary, LogitsWanted, PromptRecord, Segment};
 use ds4_units::{BankId, TokenPos, Tokens};
 use std::time::Instant;
@@ -22,6 +23,8 @@ pub(crate) struct Seat {
     /// Tokens the bank holds already: fewer than the prompt has.
     pub(crate) cached: usize,
     pub(crate) reuse: ReuseKind,
+    /// Its file, when it came from disk and nothing was computed with it yet.
+    pub(crate) restored: Option<Kept>,
 }
 
 /// Why a request leaves its bank.
@@ -68,6 +71,10 @@ pub(crate) struct Running {
     output: Output,
     outbox: Outbox,
     clock: Clock,
+    /// Of its first tokens, how many are on disk or on their way there.
+    pub(crate) stored: usize,
+    /// The file it came from, until something was computed with it.
+    restored: Option<Kept>,
 }
 
 impl Running {
@@ -97,6 +104,8 @@ impl Running {
             output: Output::new(request.reader, request.stop),
             outbox,
             clock: Clock::start(submitted),
+            stored: 0,
+            restored: seat.restored,
         }
     }
 
@@ -142,6 +151,7 @@ impl Running {
 
     /// The rows given out by [`Running::segment`] are in the bank.
     pub(crate) fn advance(&mut self, rows: usize) {
+        self.restored = None;
         self.computed += rows;
         if self.computed <= self.prompt_tokens {
             let (done, total) = (Tokens(self.computed as u32), Tokens(self.prompt_tokens as u32));
@@ -172,6 +182,23 @@ impl Running {
     /// Whether the bank stands where the prompt's checkpoint belongs.
     pub(crate) fn at_boundary(&self) -> bool {
         self.computed == self.boundary
+    }
+
+    /// Whether everything was computed and the bank stands where the next turn may part from it.
+    pub(crate) fn is_new_at_boundary(&self) -> bool {
+        self.cached == 0 && self.at_boundary()
+    }
+
+    /// The file it came from, if nothing was computed with it yet.
+    pub(crate) fn take_restored(&mut self) -> Option<Kept> {
+        self.restored.take()
+    }
+
+    /// Begins the prompt again, in an empty bank.
+    pub(crate) fn begin_cold(&mut self, bank: BankId) {
+        self.bank = bank;
+        (self.computed, self.cached, self.stored) = (0, 0, 0);
+        self.reuse = ReuseKind::Cold;
     }
 
     /// Says goodbye to the reader and gives the bank back with the record of what it holds; `None` when the bank is

@@ -4,9 +4,11 @@
 
 use crate::account::Account;
 use crate::admit::{self, Choice};
+use crate::disk::DiskBanks;
 use crate::funding::Funded;
 use crate::limits::CHARGED_MORE;
 use crate::outbox::Outbox;
+use crate::restore::Restoring;
 use crate::rows;
 use crate::running::{End, Running};
 use crate::stats::Counters;
@@ -16,7 +18,7 @@ use ds4_model::{LoadedModel, Model, PromptCodec, Segment, StepBatch, StepError, 
 use ds4_units::Tokens;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A request that waits for a bank.
 pub(crate) struct Waiting {
@@ -25,6 +27,8 @@ pub(crate) struct Waiting {
     pub(crate) submitted: Instant,
     /// Counts it as waiting until it is dropped.
     pub(crate) slot: QueueSlot,
+    /// The disk was asked for its conversation.
+    pub(crate) looked: bool,
 }
 
 /// The engine's state, all of it owned by one thread.
@@ -38,6 +42,9 @@ pub(crate) struct Scheduler {
     /// In order of admission.
     pub(crate) running: Vec<Running>,
     pub(crate) warm: WarmBanks,
+    pub(crate) disk: Option<DiskBanks>,
+    /// Requests whose conversations are being read.
+    pub(crate) restoring: Vec<Restoring>,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -49,7 +56,12 @@ struct Share {
 }
 
 impl Scheduler {
-    pub(crate) fn new(loaded: LoadedModel, options: EngineOptions, account: Account) -> Scheduler {
+    pub(crate) fn new(
+        loaded: LoadedModel,
+        options: EngineOptions,
+        account: Account,
+        disk: Option<DiskBanks>,
+    ) -> Scheduler {
         Scheduler {
             model: loaded.model,
             tokenizer: loaded.tokenizer,
@@ -59,6 +71,8 @@ impl Scheduler {
             waiting: VecDeque::new(),
             running: Vec::new(),
             warm: WarmBanks::default(),
+            disk,
+            restoring: Vec::new(),
             counters: Arc::default(),
         }
     }
@@ -67,24 +81,33 @@ impl Scheduler {
         self.waiting.push_back(waiting);
     }
 
+    pub(crate) fn push_front(&mut self, waiting: Waiting) {
+        self.waiting.push_front(waiting);
+    }
+
     /// One turn; `false` when there is nothing to do.
     pub(crate) fn turn(&mut self) -> bool {
         self.drop_cancelled();
+        self.take_restored(Duration::ZERO);
         self.admit_waiting();
         self.lengthen_promises();
         let shares = self.plan();
+        if shares.is_empty() {
+            self.wait_for_disk();
+        }
         self.compute(&shares);
         self.enter_into_books();
         self.counters.running.set(self.running.len());
         self.counters.warm.set(self.warm.len());
-        !(self.running.is_empty() && self.waiting.is_empty())
+        !(self.running.is_empty() && self.waiting.is_empty() && self.restoring.is_empty())
     }
 
     /// Requests whose readers are gone leave, waiting ones and running ones.
     fn drop_cancelled(&mut self) {
-        let before = self.waiting.len();
+        let before = self.waiting.len() + self.restoring.len();
         self.waiting.retain(|waiting| !waiting.outbox.is_cancelled());
-        self.counters.canceled.add(before - self.waiting.len());
+        self.restoring.retain(|restoring| !restoring.waiting.outbox.is_cancelled());
+        self.counters.canceled.add(before - self.waiting.len() - self.restoring.len());
         let gone = self.running.iter().enumerate().filter(|(_, running)| running.is_cancelled());
         let gone = gone.map(|(index, _)| (index, End::Cancelled)).collect();
         self.retire(gone);
@@ -93,6 +116,7 @@ impl Scheduler {
     fn admit_waiting(&mut self) {
         while self.running.len() < self.options.banks {
             let Some(waiting) = self.waiting.pop_front() else { return };
+            let Some(waiting) = self.restore_first(waiting) else { continue };
             let promise = self.first_promise(&waiting.request);
             match self.fund(&waiting.request, promise) {
                 Funded::Yes(choice) => self.start(waiting, choice, promise),
@@ -106,13 +130,18 @@ impl Scheduler {
     }
 
     fn start(&mut self, waiting: Waiting, choice: Choice, promise: Tokens) {
-        let Waiting { request, outbox, submitted, slot } = waiting;
+        let Waiting { request, outbox, submitted, slot, .. } = waiting;
         drop(slot);
+        if choice.continued().is_none() {
+            self.make_place(choice.source());
+        }
         let model = self.model.as_mut();
-        let seat = admit::seat(model, &self.running, &mut self.warm, self.options.banks, &request.prompt, choice);
+        let seat = admit::seat(model, &self.running, &mut self.warm, &request.prompt, choice);
         self.counters.admitted(seat.reuse, seat.cached);
         let context = self.model.info().context;
-        let running = Running::start(request, seat, promise, context, outbox, submitted);
+        let stored = self.stored(&seat.prompt, Tokens(seat.cached as u32));
+        let mut running = Running::start(request, seat, promise, context, outbox, submitted);
+        running.stored = stored;
         let announced = running.announce();
         self.running.push(running);
         if let Err(end) = announced {
@@ -161,17 +190,24 @@ impl Scheduler {
                     self.advance(*share, logits.of_segment(segment), &mut ended);
                 }
             }
-            Err(error) if shares.len() == 1 => ended.push((shares[0].index, step_fault(&error))),
+            Err(error) if shares.len() == 1 => self.fail(shares[0].index, &error, &mut ended),
             Err(_) => {
                 for share in shares {
                     match self.step(&[*share]) {
                         Ok(logits) => self.advance(*share, logits.of_segment(0), &mut ended),
-                        Err(error) => ended.push((share.index, step_fault(&error))),
+                        Err(error) => self.fail(share.index, &error, &mut ended),
                     }
                 }
             }
         }
         self.retire(ended);
+    }
+
+    /// Ends a request that cannot be computed, unless what it was restored from may be to blame.
+    fn fail(&mut self, index: usize, error: &StepError, ended: &mut Vec<(usize, End)>) {
+        if !self.begin_cold(index, error) {
+            ended.push((index, step_fault(error)));
+        }
     }
 
     fn step(&mut self, shares: &[Share]) -> Result<StepLogits, StepError> {
@@ -214,7 +250,8 @@ impl Scheduler {
             // Without its checkpoint a bank is only reused less.
             let _ = self.model.checkpoint(running.bank);
         }
-        if let Err(end) = running.continue_with(last, self.codec.stop_tokens(), &self.tokenizer) {
+        self.save_if_due(share.index);
+        if let Err(end) = self.running[share.index].continue_with(last, self.codec.stop_tokens(), &self.tokenizer) {
             ended.push((share.index, end));
         }
     }
@@ -226,7 +263,9 @@ impl Scheduler {
             self.counters.ended(&end);
             let (bank, record) = self.running.remove(index - removed).leave(end);
             match record {
-                Some(record) if self.model.checkpoint(bank).is_ok() => self.warm.keep(Warm { bank, record }),
+                Some(record) if self.model.checkpoint(bank).is_ok() => {
+                    self.warm.keep(Warm { bank, record, restored: None })
+                }
                 _ => self.model.close_bank(bank),
             }
         }
@@ -234,13 +273,16 @@ impl Scheduler {
 
     /// Ends everything at once.
     pub(crate) fn stop(mut self) {
-        self.counters.failed.add(self.waiting.len() + self.running.len());
+        self.counters.failed.add(self.waiting.len() + self.restoring.len() + self.running.len());
         for waiting in self.waiting.drain(..) {
             waiting.outbox.end(Event::Failed(RequestFault::EngineStopped));
         }
-        for running in self.running.drain(..) {
-            running.leave(End::Fault(RequestFault::EngineStopped));
+        for restoring in self.restoring.drain(..) {
+            restoring.waiting.outbox.end(Event::Failed(RequestFault::EngineStopped));
         }
+        let left = self.running.drain(..).map(|running| running.leave(End::Fault(RequestFault::EngineStopped)));
+        let sound = left.filter_map(|(bank, record)| Some((bank, record?))).collect();
+        self.leave_to_disk(sound);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::ReuseKind;
 use crate::running::End;
+use ds4_banks::{Stats as DiskStats, Store};
 use ds4_governor::Governor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +44,8 @@ counters! {
     admits_partial,
     /// Requests that went on from a copy of another conversation's beginning.
     admits_fork,
+    /// Requests that went on where a conversation restored from disk had ended.
+    admits_disk,
     /// Prompt tokens computed.
     prefilled_computed,
     /// Prompt tokens that needed no computing.
@@ -90,6 +93,7 @@ impl Counters {
             ReuseKind::Exact => &self.admits_exact,
             ReuseKind::Partial => &self.admits_partial,
             ReuseKind::Fork => &self.admits_fork,
+            ReuseKind::Disk => &self.admits_disk,
         };
         kind.add(1);
         self.prefilled_cached.add(cached);
@@ -117,12 +121,18 @@ impl Stats {
 pub struct Observatory {
     pub(crate) counters: Arc<Counters>,
     pub(crate) governor: Governor,
+    pub(crate) store: Option<Arc<Store>>,
 }
 
 impl Observatory {
     /// The totals now. Each is exact; together they are of about one moment.
     pub fn stats(&self) -> Stats {
         self.counters.read()
+    }
+
+    /// What the conversations on disk did; `None` without a folder for them.
+    pub fn disk(&self) -> Option<DiskStats> {
+        self.store.as_ref().map(|store| store.stats())
     }
 
     /// The memory account.

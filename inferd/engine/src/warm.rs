@@ -1,5 +1,6 @@
 //! Finished conversations whose banks are kept, in case their next turn comes.
 
+use ds4_banks::Kept;
 use ds4_model::PromptRecord;
 use ds4_units::BankId;
 
@@ -7,6 +8,8 @@ use ds4_units::BankId;
 pub(crate) struct Warm {
     pub(crate) bank: BankId,
     pub(crate) record: PromptRecord,
+    /// Its file, when it came from disk and nothing was computed with it yet.
+    pub(crate) restored: Option<Kept>,
 }
 
 /// Kept banks, the least recently used first.

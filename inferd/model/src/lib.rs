@@ -34,7 +34,7 @@ pub use json::{JsonText, JsonTextError, NumberSpelling, push_json_escaped};
 pub use memory::{AnswerMemory, REMEMBERED_BYTES_MAX, REMEMBERED_CALLS_MAX, SampledCalls, VisibleKey};
 pub use model::{BankError, Model, ModelInfo, StepError};
 pub use prompt::{Piece, Prompt, PromptText};
-pub use record::{Overlap, PromptRecord};
+pub use record::{Overlap, PartContent, PromptRecord, RecordPart};
 pub use step::{LogitsWanted, Segment, StepBatch, StepLogits};
 pub use tokenizer::{TextTooLarge, Tokenizer, TokenizerError, VocabularyParts};
 pub use tools::{CallId, CallRelease, ToolChoice, ToolFault, ToolOutcome, ToolUse};

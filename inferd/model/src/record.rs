@@ -3,8 +3,10 @@
 //! Prefixes are compared piece by piece: a control token never equals its spelling typed by a user. What matched takes
 //! the record's token ids, because the model may have chosen other tokens for a text than the tokenizer would.
 
+mod parts;
 mod reuse;
 
+pub use parts::{PartContent, RecordPart};
 pub use reuse::Overlap;
 
 use crate::{Piece, Prompt, TextTooLarge, Tokenizer};

@@ -53,7 +53,7 @@ impl Index {
     /// The longest conversation whose tokens are the first of these.
     pub(crate) fn longest_prefix(&self, tokens: &[TokenId]) -> Option<EntryId> {
         let mut hash = TokenHash::new();
-        let lengths = self.by_tokens.range(1..=tokens.len() as u32);
+        let lengths = self.by_tokens.range(..=tokens.len() as u32);
         lengths.filter_map(|(&count, held)| held.get(&hash.digest_at(tokens, count)).copied()).last()
     }
 }

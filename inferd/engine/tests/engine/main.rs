@@ -4,6 +4,7 @@
 mod support;
 
 mod company;
+mod disk;
 mod ends;
 mod faults;
 mod limits;

@@ -8,12 +8,14 @@ pub mod vocabulary;
 
 use codec::PlainCodec;
 use ds4_engine::{
-    Account, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, RequestFault, Sampling,
+    Account, DiskBanks, DiskOptions, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest,
+    RequestFault, Sampling,
 };
 use ds4_governor::{Census, Floors, Governor, Observation, Source};
 use ds4_model::{LoadedModel, PromptCodec, PromptRecord, Tokenizer};
 use ds4_units::{Bytes, TokenId, Tokens};
 use model::{BYTES_PER_TOKEN, Controls, FakeModel, Rule};
+use std::path::Path;
 use std::sync::Arc;
 
 /// An engine over a fake model, with the means to steer it.
@@ -42,6 +44,24 @@ impl Bench {
             Account::new(governor.clone(), Box::new(observe), None)
         });
         (bench, governor)
+    }
+
+    /// An engine that keeps conversations in `folder`.
+    pub fn with_disk(rule: Rule, options: EngineOptions, folder: &Path, interval: u32) -> Bench {
+        let (model, controls) = FakeModel::new(rule, 2_000);
+        let tokenizer = Arc::new(vocabulary::tokenizer());
+        let codec = Arc::new(PlainCodec::new(tokenizer.clone()));
+        let disk = DiskOptions {
+            folder: folder.to_owned(),
+            budget: Bytes::mib(64),
+            min_tokens: Tokens(4),
+            cold_max_tokens: Tokens(1_000),
+            interval_tokens: Tokens(interval),
+        };
+        let disk = DiskBanks::open(&disk, [1; 32], "test/1", &model, tokenizer.clone()).unwrap();
+        let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
+        let engine = Engine::start_with_disk(loaded, options, Account::unlimited(), Some(disk)).unwrap();
+        Bench { engine, controls, tokenizer, codec }
     }
 
     fn with_account(

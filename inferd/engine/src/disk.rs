@@ -1,0 +1,206 @@
+//! Conversations on disk, in the engine's terms.
+
+use ds4_banks::{
+    BankBytes, Folder, FolderError, Geometry, Identity, Kept, LoadTicket, Loaded, Piece, PieceEnd, PieceKind,
+    SaveReason, Service, Snapshot, Stats, Store, StoreOptions, Transcript,
+};
+use ds4_model::{BankImage, Model, PartContent, PromptRecord, Tokenizer};
+use ds4_units::{BankId, Bytes, TokenId, Tokens};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// When conversations are saved, and how much of the disk they may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Bytes all its files may take.
+    pub budget: Bytes,
+    /// Shorter conversations are neither saved nor restored, and a restore must save computing so many.
+    pub min_tokens: Tokens,
+    /// Longer prompts are not saved for being new; 0 saves none for that.
+    pub cold_max_tokens: Tokens,
+    /// A conversation is saved whenever it has grown by so many tokens; 0 never.
+    pub interval_tokens: Tokens,
+}
+
+/// A folder that cannot be used.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum DiskError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("cannot use {}: {source}", .folder.display())]
+    Store { folder: PathBuf, source: io::Error },
+}
+
+/// Conversations on disk, for one engine.
+pub struct DiskBanks {
+    service: Service,
+    tokenizer: Arc<Tokenizer>,
+    cold_max: usize,
+    interval: usize,
+    min: u32,
+}
+
+impl DiskBanks {
+    /// Opens the folder and reads what is there. Blocks on the disk. `weights` is the content root of the model.
+    pub fn open(
+        options: &DiskOptions,
+        weights: [u8; 32],
+        renderer: &str,
+        model: &dyn Model,
+        tokenizer: Arc<Tokenizer>,
+    ) -> Result<DiskBanks, DiskError> {
+        let format = model.bank_format();
+        let identity = Identity { weights, renderer: renderer.to_owned(), layout: format.layout.clone() };
+        let geometry = Geometry {
+            block_tokens: format.block_tokens.0,
+            block_bytes: format.block.index(),
+            recurrent_bytes: format.recurrent.index(),
+            context: model.info().context.0,
+            vocabulary: model.info().vocabulary as u32,
+        };
+        let limits = StoreOptions { budget: options.budget, min_tokens: options.min_tokens.0 };
+        let folder: &Path = &options.folder;
+        let store = Store::open(Box::new(Folder::open(folder)?), &identity, geometry, limits);
+        let service = store.and_then(Service::start);
+        let service = service.map_err(|source| DiskError::Store { folder: folder.to_owned(), source })?;
+        Ok(DiskBanks {
+            service,
+            tokenizer,
+            cold_max: options.cold_max_tokens.index(),
+            interval: options.interval_tokens.index(),
+            min: options.min_tokens.0,
+        })
+    }
+
+    /// Counts.
+    pub fn stats(&self) -> Stats {
+        self.service.store().stats()
+    }
+
+    pub(crate) fn store(&self) -> Arc<Store> {
+        self.service.store().clone()
+    }
+
+    /// How many of these tokens are on disk.
+    pub(crate) fn stored(&self, tokens: &[TokenId]) -> usize {
+        self.service.store().stored(tokens) as usize
+    }
+
+    /// Why a conversation is to be saved now, if it is: `cold` when all of it was computed and it stands where its
+    /// next turn may part from it.
+    pub(crate) fn due(&self, tokens: usize, stored: usize, cold: bool) -> Option<SaveReason> {
+        match tokens.saturating_sub(stored) {
+            0 => None,
+            _ if cold && tokens <= self.cold_max => Some(SaveReason::Cold),
+            grown if self.interval > 0 && grown >= self.interval => Some(SaveReason::Continued),
+            _ => None,
+        }
+    }
+
+    /// Hands a bank, which holds just the record, to the saving thread. True when it will be, or is, on disk.
+    pub(crate) fn save(&self, model: &dyn Model, bank: BankId, record: &PromptRecord, reason: SaveReason) -> bool {
+        let tokens = record.tokens().len() as u32;
+        if tokens < self.min || model.frontier(bank) != Some(Tokens(tokens)) {
+            return false;
+        }
+        let plan = self.service.store().plan(record.tokens());
+        if plan.stored {
+            return true;
+        }
+        let Some(transcript) = transcript(record, &self.tokenizer) else { return false };
+        let first_block = plan.first_block;
+        let Ok(image) = model.export(bank, first_block as usize) else { return false };
+        let bank = Box::new(Exported { first_block, image });
+        let snapshot = Snapshot { transcript, reason, plan, bank, tools: Vec::new() };
+        if reason == SaveReason::Shutdown {
+            self.service.save_in_turn(snapshot);
+            return true;
+        }
+        self.service.save(snapshot).is_ok()
+    }
+
+    /// Has the conversation read that leaves the least of the prompt to compute, if that is worth it: without it,
+    /// `left` tokens are to be computed.
+    pub(crate) fn look(&self, prompt: &PromptRecord, left: usize) -> Option<LoadTicket> {
+        let found = self.service.store().find(prompt.parts().map(|part| match part.content {
+            PartContent::Control => Piece { kind: PieceKind::Control, text: &[], tokens: part.tokens },
+            PartContent::Text(text) => Piece { kind: PieceKind::Text, text, tokens: part.tokens },
+            PartContent::Cut => Piece { kind: PieceKind::Cut, text: &[], tokens: part.tokens },
+        }))?;
+        let left_then = prompt.tokens().len().saturating_sub(found.covered as usize);
+        if left_then + self.min.max(1) as usize > left { None } else { self.service.load(found) }
+    }
+
+    /// The model cannot use what was restored.
+    pub(crate) fn refuse(&self, kept: &Kept, why: &str) {
+        self.service.store().refuse(kept, why);
+    }
+
+    /// Lets everything that waits be written.
+    pub(crate) fn close(self) {
+        self.service.close();
+    }
+}
+
+/// An export, read by the saving thread.
+struct Exported {
+    first_block: u32,
+    image: BankImage,
+}
+
+impl BankBytes for Exported {
+    fn block(&self, index: u32) -> &[u8] {
+        self.image.blocks[(index - self.first_block) as usize].as_ref().as_ref()
+    }
+
+    fn recurrent(&self) -> &[u8] {
+        &self.image.recurrent
+    }
+
+    fn held(&self) -> Bytes {
+        let blocks: usize = self.image.blocks.iter().map(|block| block.as_ref().as_ref().len()).sum();
+        Bytes((blocks + self.image.recurrent.len()) as u64)
+    }
+}
+
+/// A record as the store keeps it; `None` when it is too long for that.
+fn transcript(record: &PromptRecord, tokenizer: &Tokenizer) -> Option<Transcript> {
+    let (mut text, mut pieces, mut tokens_end) = (Vec::new(), Vec::new(), 0);
+    for part in record.parts() {
+        let kind = match part.content {
+            PartContent::Control => PieceKind::Control,
+            PartContent::Text(_) => PieceKind::Text,
+            PartContent::Cut => PieceKind::Cut,
+        };
+        match part.content {
+            PartContent::Text(bytes) => text.extend_from_slice(bytes),
+            PartContent::Control | PartContent::Cut => {
+                part.tokens.iter().for_each(|&token| text.extend(tokenizer.token_bytes(token).unwrap_or_default()));
+            }
+        }
+        tokens_end += part.tokens.len();
+        let text_end = u32::try_from(text.len()).ok()?;
+        pieces.push(PieceEnd { kind, text_end, tokens_end: tokens_end as u32 });
+    }
+    Transcript::new(text, record.tokens().to_vec(), pieces).ok()
+}
+
+/// What a restored conversation's record and bank are.
+pub(crate) fn taken_apart(loaded: Loaded) -> (PromptRecord, BankImage, Kept) {
+    let Loaded { transcript, blocks, recurrent, kept, .. } = loaded;
+    let record = PromptRecord::from_parts(transcript.pieces().map(|piece| ds4_model::RecordPart {
+        content: match piece.kind {
+            PieceKind::Control => PartContent::Control,
+            PieceKind::Text => PartContent::Text(piece.text),
+            PieceKind::Cut => PartContent::Cut,
+        },
+        tokens: piece.tokens,
+    }));
+    let blocks = blocks.into_iter().map(|block| Arc::new(block) as Arc<_>).collect();
+    (record, BankImage { blocks, recurrent }, kept)
+}

@@ -1,0 +1,149 @@
+//! Conversations that come back from disk, and those that go there.
+//!
+//! A request whose conversation is on disk waits while it is read; everybody else goes on. What was read becomes a
+//! kept conversation like any other, and the request is admitted as if its last turn had been a moment ago.
+
+use crate::admit;
+use crate::disk::{self, DiskBanks};
+use crate::scheduler::{Scheduler, Waiting};
+use crate::warm::Warm;
+use ds4_banks::{Kept, LoadTicket, Loaded, SaveReason};
+use ds4_model::{BankError, PromptRecord, StepError};
+use ds4_units::{BankId, Tokens};
+use std::time::Duration;
+
+/// How long an idle engine waits for the disk before it looks into its inbox again.
+const DISK_LOOK: Duration = Duration::from_millis(2);
+
+/// A request whose conversation is being read.
+pub(crate) struct Restoring {
+    pub(crate) waiting: Waiting,
+    ticket: LoadTicket,
+}
+
+impl Scheduler {
+    /// Has a request's conversation read, if that saves computing. Gives the request back if not.
+    pub(crate) fn restore_first(&mut self, mut waiting: Waiting) -> Option<Waiting> {
+        let Some(disk) = self.disk.as_ref().filter(|_| !waiting.looked && !waiting.request.prompt_logprobs) else {
+            return Some(waiting);
+        };
+        waiting.looked = true;
+        let prompt = &waiting.request.prompt;
+        let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, self.options.banks, prompt, true);
+        match disk.look(prompt, choice.left().unwrap_or(prompt.tokens().len())) {
+            Some(ticket) => {
+                self.restoring.push(Restoring { waiting, ticket });
+                None
+            }
+            None => Some(waiting),
+        }
+    }
+
+    /// Takes what the disk has read; the requests are the next to be admitted, in their order.
+    pub(crate) fn take_restored(&mut self, patience: Duration) {
+        let mut patience = patience;
+        let mut ready = Vec::new();
+        for Restoring { waiting, ticket } in std::mem::take(&mut self.restoring) {
+            match ticket.wait_for(std::mem::take(&mut patience)) {
+                None => self.restoring.push(Restoring { waiting, ticket }),
+                Some(result) => {
+                    if let Ok(loaded) = result {
+                        self.keep_restored(loaded, &waiting.request.prompt);
+                    }
+                    ready.push(waiting);
+                }
+            }
+        }
+        ready.into_iter().rev().for_each(|waiting| self.push_front(waiting));
+    }
+
+    /// Waits a little for the disk when there is nothing else to do.
+    pub(crate) fn wait_for_disk(&mut self) {
+        if !self.restoring.is_empty() {
+            self.take_restored(DISK_LOOK);
+        }
+    }
+
+    /// Gives a restored conversation a bank. Nothing is kept in doubt.
+    fn keep_restored(&mut self, loaded: Loaded, prompt: &PromptRecord) {
+        let (record, image, kept) = disk::taken_apart(loaded);
+        let tokens = Tokens(record.tokens().len() as u32);
+        let overlap = record.overlap(prompt);
+        if overlap.reused != tokens {
+            return;
+        }
+        // Another request may have brought it back meanwhile.
+        let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, self.options.banks, prompt, true);
+        let left = (overlap.total.0 - tokens.0) as usize;
+        if choice.left().is_some_and(|already| already <= left) || !self.can_keep(tokens) {
+            return;
+        }
+        match self.model.import(tokens, &image) {
+            Ok(bank) if self.model.frontier(bank) == Some(tokens) => {
+                self.warm.keep(Warm { bank, record, restored: Some(kept) });
+                self.enter_into_books();
+            }
+            Ok(bank) => {
+                self.model.close_bank(bank);
+                self.refuse(&kept, "its bank has another length");
+            }
+            Err(BankError::Image { problem }) => self.refuse(&kept, &problem),
+            Err(_) => {}
+        }
+    }
+
+    /// A request whose conversation came from disk and that cannot be computed: the file is set aside and the request
+    /// begins from nothing. False when the file is not to blame.
+    pub(crate) fn begin_cold(&mut self, index: usize, error: &StepError) -> bool {
+        if matches!(error, StepError::Device { lost: true, .. }) {
+            return false;
+        }
+        let Some(kept) = self.running[index].take_restored() else { return false };
+        self.refuse(&kept, &error.to_string());
+        self.model.close_bank(self.running[index].bank);
+        let bank = self.model.open_bank();
+        self.running[index].begin_cold(bank);
+        true
+    }
+
+    fn refuse(&self, kept: &Kept, why: &str) {
+        if let Some(disk) = &self.disk {
+            disk.refuse(kept, why);
+        }
+    }
+
+    /// Saves a running conversation when it is time.
+    pub(crate) fn save_if_due(&mut self, index: usize) {
+        let Some(disk) = &self.disk else { return };
+        let running = &mut self.running[index];
+        let (record, held) = running.record();
+        let Some(reason) = disk.due(held.index(), running.stored, running.is_new_at_boundary()) else { return };
+        let mut record = record.clone();
+        record.truncate(held);
+        // What could not be saved is tried again when it has grown as much again.
+        disk.save(self.model.as_ref(), running.bank, &record, reason);
+        running.stored = held.index();
+    }
+
+    /// Saves a conversation that is about to lose its bank.
+    pub(crate) fn save_before_it_goes(&self, bank: BankId, record: &PromptRecord, reason: SaveReason) {
+        if let Some(disk) = &self.disk {
+            disk.save(self.model.as_ref(), bank, record, reason);
+        }
+    }
+
+    /// How much of a conversation is on disk.
+    pub(crate) fn stored(&self, record: &PromptRecord, held: Tokens) -> usize {
+        self.disk.as_ref().map_or(0, |disk| disk.stored(&record.tokens()[..held.index()]))
+    }
+
+    /// Saves everything that is sound and waits for the disk.
+    pub(crate) fn leave_to_disk(&mut self, running: Vec<(BankId, PromptRecord)>) {
+        let Some(disk) = self.disk.take() else { return };
+        let warm = self.warm.iter().map(|warm| (warm.bank, warm.record.clone()));
+        for (bank, record) in warm.chain(running) {
+            disk.save(self.model.as_ref(), bank, &record, SaveReason::Shutdown);
+        }
+        DiskBanks::close(disk);
+    }
+}

@@ -1,0 +1,163 @@
+//! Conversations that outlive their bank and their process.
+
+use crate::support::model::hash_rule;
+use crate::support::{Bench, Heard};
+use ds4_engine::{DiskStats, EngineOptions, ReuseKind};
+use std::path::Path;
+use std::time::Duration;
+
+const NEVER: u32 = 0;
+
+fn bench(folder: &Path, banks: usize, interval: u32) -> Bench {
+    Bench::with_disk(hash_rule(), EngineOptions { banks, ..EngineOptions::default() }, folder, interval)
+}
+
+fn private_folder() -> (tempfile::TempDir, std::path::PathBuf) {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path().join("kv");
+    (temporary, folder)
+}
+
+fn reuse(heard: &Heard) -> (ReuseKind, u32) {
+    (heard.finished().timings.reuse, heard.finished().usage.cached_tokens.0)
+}
+
+fn stats(bench: &Bench) -> DiskStats {
+    bench.engine.handle().observatory().disk().expect("there is a folder")
+}
+
+/// Returns once `done` holds of the disk.
+fn wait_for(bench: &Bench, done: impl Fn(&DiskStats) -> bool) {
+    for _ in 0..30_000 {
+        if done(&stats(bench)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("the disk never came so far: {:?}", stats(bench));
+}
+
+/// What an engine that keeps nothing answers.
+fn undisturbed(prompt: &str, tokens: u32) -> String {
+    let bench = Bench::new(hash_rule(), 2_000, EngineOptions::default());
+    bench.complete(bench.request(prompt, tokens)).text
+}
+
+#[test]
+fn a_stopped_engine_leaves_its_conversations_to_the_next_one() {
+    let (_temporary, folder) = private_folder();
+    let first = bench(&folder, 4, NEVER);
+    let answer = first.complete(first.request("how are you today", 20)).text;
+    first.engine.stop().unwrap();
+    let second = bench(&folder, 4, NEVER);
+    assert!(stats(&second).files > 0);
+    let prompt = format!("how are you today{answer} and tomorrow");
+    let heard = second.complete(second.request(&prompt, 20));
+    // The prompt's 18 tokens and the answer's 20, of which the last was drawn and never computed.
+    assert_eq!(reuse(&heard), (ReuseKind::Disk, 37));
+    assert_eq!(heard.text, undisturbed(&prompt, 20));
+    assert_eq!(second.controls.steps()[0], [prompt.len() - 37]);
+}
+
+#[test]
+fn a_killed_engine_loses_no_more_than_the_last_interval() {
+    let (_temporary, folder) = private_folder();
+    // Never stopped: what it wrote by itself is all there is.
+    let killed = bench(&folder, 4, 16);
+    let answer = killed.complete(killed.request("a question of some length, and more", 40)).text;
+    wait_for(&killed, |stats| stats.saves.iter().sum::<u64>() >= 3);
+    let second = bench(&folder, 4, 16);
+    let prompt = format!("a question of some length, and more{answer}?");
+    let heard = second.complete(second.request(&prompt, 10));
+    let (kind, cached) = reuse(&heard);
+    assert_eq!(kind, ReuseKind::Disk);
+    assert!(cached as usize + 1 + 16 >= 35 + 40, "{cached} tokens were restored");
+    assert_eq!(heard.text, undisturbed(&prompt, 10));
+}
+
+#[test]
+fn a_conversation_whose_bank_was_needed_comes_back() {
+    let (_temporary, folder) = private_folder();
+    let bench = bench(&folder, 1, NEVER);
+    let answer = bench.complete(bench.request("the first conversation", 10)).text;
+    bench.complete(bench.request("another one altogether", 10));
+    wait_for(&bench, |stats| stats.saves[2] == 1);
+    let prompt = format!("the first conversation{answer} goes on");
+    let heard = bench.complete(bench.request(&prompt, 10));
+    assert_eq!(reuse(&heard), (ReuseKind::Disk, 32));
+    assert_eq!(heard.text, undisturbed(&prompt, 10));
+    assert_eq!(bench.controls.banks_open(), 1);
+}
+
+#[test]
+fn a_prompt_is_saved_where_its_next_turn_may_part_from_it() {
+    let (_temporary, folder) = private_folder();
+    let bench = bench(&folder, 1, NEVER);
+    bench.complete(bench.request("the same question", 10));
+    wait_for(&bench, |stats| stats.saves[0] == 1);
+    bench.complete(bench.request("something else", 10));
+    let again = bench.complete(bench.request("the same question", 10));
+    assert_eq!(reuse(&again), (ReuseKind::Disk, 17));
+}
+
+#[test]
+fn what_a_bank_has_is_not_read_from_disk() {
+    let (_temporary, folder) = private_folder();
+    let bench = bench(&folder, 4, 8);
+    let answer = bench.complete(bench.request("a conversation that goes on", 20)).text;
+    wait_for(&bench, |stats| stats.saves.iter().sum::<u64>() > 0);
+    let heard = bench.complete(bench.request(&format!("a conversation that goes on{answer} and on"), 5));
+    assert_eq!(reuse(&heard).0, ReuseKind::Exact);
+    assert_eq!(stats(&bench).loads, 0);
+}
+
+#[test]
+fn a_stored_bank_that_the_model_refuses_is_set_aside_and_the_answer_is_the_same() {
+    let (_temporary, folder) = private_folder();
+    let first = bench(&folder, 4, NEVER);
+    first.complete(first.request("how are you today", 20));
+    first.engine.stop().unwrap();
+    let second = bench(&folder, 4, NEVER);
+    second.controls.refuse_images();
+    let prompt = "how are you today, and tomorrow";
+    let heard = second.complete(second.request(prompt, 20));
+    assert_eq!(reuse(&heard).0, ReuseKind::Cold);
+    assert_eq!(heard.text, undisturbed(prompt, 20));
+    assert_eq!(stats(&second).quarantined, 1);
+    assert_eq!(second.controls.banks_open(), 1);
+}
+
+#[test]
+fn a_restored_conversation_that_cannot_be_computed_is_tried_once_from_nothing() {
+    let (_temporary, folder) = private_folder();
+    let first = bench(&folder, 4, NEVER);
+    first.complete(first.request("how are you today", 20));
+    first.engine.stop().unwrap();
+    let second = bench(&folder, 4, NEVER);
+    second.controls.fail_step(0);
+    let prompt = "how are you today, and tomorrow";
+    let heard = second.complete(second.request(prompt, 20));
+    assert_eq!(reuse(&heard), (ReuseKind::Cold, 0));
+    assert_eq!(heard.text, undisturbed(prompt, 20));
+    assert_eq!(stats(&second).quarantined, 1);
+    // It is not tried again.
+    drop(second);
+    let third = bench(&folder, 4, NEVER);
+    third.complete(third.request(prompt, 20));
+    assert_eq!(stats(&third).loads, 0);
+}
+
+#[test]
+fn two_requests_for_one_stored_conversation_both_get_their_answer() {
+    let (_temporary, folder) = private_folder();
+    let first = bench(&folder, 4, NEVER);
+    first.complete(first.request("how are you today", 20));
+    first.engine.stop().unwrap();
+    let second = bench(&folder, 4, NEVER);
+    let prompts = ["how are you today, and tomorrow", "how are you today, or yesterday"];
+    let streams = prompts.map(|prompt| second.submit(second.request(prompt, 20)));
+    for (stream, prompt) in streams.into_iter().zip(prompts) {
+        assert_eq!(crate::support::hear(stream).text, undisturbed(prompt, 20));
+    }
+    assert!(second.controls.banks_open_most() <= 4);
+}
