@@ -29,6 +29,11 @@ impl BodyBudget {
         BodyBudget { bytes: Arc::new(Semaphore::new(limits::BODIES_MAX)) }
     }
 
+    /// Bytes of bodies in memory.
+    pub(crate) fn in_use(&self) -> u64 {
+        (limits::BODIES_MAX - self.bytes.available_permits()) as u64
+    }
+
     /// Reads a body. A declared length is paid for before the first byte is read, an undeclared one as it arrives.
     pub(crate) async fn read(&self, request: Request) -> Result<PaidBody, ApiError> {
         let (head, body) = request.into_parts();

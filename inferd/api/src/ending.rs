@@ -8,10 +8,14 @@ use crate::trace::Entry;
 use crate::{ApiError, error};
 use ds4_engine::{Finished, RequestFault};
 use ds4_model::{AssistantMessage, PromptText, ToolArguments, ToolCall};
+use std::time::Instant;
 
 /// Sees a request to its end. One that is dropped early was cancelled.
 pub(crate) struct Ending {
     pub(crate) shared: Shared,
+    /// The label of its surface.
+    pub(crate) surface: &'static str,
+    pub(crate) received: Instant,
     pub(crate) request_id: String,
     pub(crate) body: BodyHash,
     /// The turn without its answer.
@@ -27,6 +31,7 @@ impl Ending {
     pub(crate) fn finished(&mut self, finished: &Finished) {
         self.ended = true;
         self.log(finished);
+        self.shared.telemetry.answered(self.surface, finished, self.received.elapsed());
         if let Some(mut kept) = self.kept.take() {
             kept.said.transcript.answer(said(&self.answer, kept.protocol));
             self.shared.continuations.keep(kept);

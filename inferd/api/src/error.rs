@@ -180,6 +180,11 @@ impl ApiError {
         self.param.as_deref()
     }
 
+    /// Whether the queue is full.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.kind, Kind::Busy { .. })
+    }
+
     /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         match self.kind {

@@ -5,6 +5,7 @@ use crate::caller::Caller;
 use crate::error::Protocol;
 use crate::settings::{Hosts, Origins};
 use crate::state::Shared;
+use crate::telemetry::surface_of;
 use crate::{ApiError, ids, keys};
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -23,6 +24,7 @@ const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 pub(crate) async fn guard(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let protocol = Protocol::of_path(request.uri().path());
     let caller = Caller { request_id: ids::request(), protocol };
+    let surface = surface_of(request.uri().path());
     let origin = request.headers().get(header::ORIGIN).cloned();
     let mut response = match check(&shared, &request) {
         Err(error) => caller.refuse(&error),
@@ -32,6 +34,7 @@ pub(crate) async fn guard(State(shared): State<Shared>, mut request: Request, ne
             next.run(request).await
         }
     };
+    shared.telemetry.replied(surface, response.status().as_u16());
     if let Ok(id) = HeaderValue::from_str(&caller.request_id) {
         if protocol == Protocol::Anthropic {
             response.headers_mut().insert(ANTHROPIC_REQUEST_ID, id.clone());

@@ -3,7 +3,10 @@
 use crate::caller::Caller;
 use crate::guard::guard;
 use crate::state::Shared;
-use crate::{ApiError, chat, completions, counting, health, messages, models, responses, surface, tokens, version};
+use crate::{
+    ApiError, chat, completions, counting, health, messages, metrics, models, responses, stats, surface, tokens,
+    version,
+};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::from_fn_with_state;
@@ -18,6 +21,8 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route("/", only(head(root), "HEAD"))
         .route("/health", only(get(health::health), READ))
         .route("/v1/health", only(get(health::health), READ))
+        .route("/metrics", only(get(metrics::metrics), READ))
+        .route("/v1/stats", only(get(stats::stats), READ))
         .route("/version", only(get(version::version), READ))
         .route("/v1/models", only(get(models::list), READ))
         .route("/v1/models/{*id}", only(get(models::one), READ))

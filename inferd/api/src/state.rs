@@ -6,6 +6,7 @@ use crate::continuation::Continuations;
 use crate::fuse::Fuse;
 use crate::phase::{PhaseCell, Serving};
 use crate::pool::RenderPool;
+use crate::telemetry::Telemetry;
 use crate::trace::Trace;
 use crate::{ApiError, Settings, limits};
 use ds4_model::AnswerMemory;
@@ -23,6 +24,7 @@ pub(crate) struct ServerState {
     pub(crate) continuations: Continuations,
     pub(crate) fuse: Fuse,
     pub(crate) trace: Option<Trace>,
+    pub(crate) telemetry: Telemetry,
     clients: Arc<Semaphore>,
 }
 
@@ -42,6 +44,7 @@ impl ServerState {
             continuations: Continuations::new(settings.keep_turns),
             fuse: Fuse::default(),
             trace,
+            telemetry: Telemetry::new(),
             settings,
             phase: PhaseCell::new(),
             bodies: BodyBudget::new(),
@@ -65,6 +68,11 @@ impl ServerState {
     pub(crate) async fn all_clients_left(&self, patience: Duration) -> bool {
         let everyone = self.clients.acquire_many(limits::CLIENTS_MAX as u32);
         tokio::time::timeout(patience, everyone).await.is_ok()
+    }
+
+    /// Requests that generate now.
+    pub(crate) fn clients(&self) -> usize {
+        limits::CLIENTS_MAX - self.clients.available_permits()
     }
 
     /// Takes a place for a request, or refuses at once.

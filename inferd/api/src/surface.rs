@@ -11,12 +11,14 @@ use crate::fuse::BodyHash;
 use crate::generate::Prepared;
 use crate::phase::Serving;
 use crate::state::Shared;
+use crate::telemetry::surface_of;
 use crate::trace::Entry;
 use crate::{ApiError, generate};
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use ds4_engine::Finished;
 use serde_json::Value;
+use std::time::Instant;
 
 /// One generating surface: what it keeps of a request to spell the reply.
 pub(crate) trait Surface: Sized + Send + 'static {
@@ -59,10 +61,12 @@ struct Ready<S> {
 
 async fn serve<S: Surface>(shared: &Shared, caller: &Caller, request: Request) -> Result<Response, ApiError> {
     let serving = shared.phase.serving()?;
-    let place = shared.client_place()?;
+    let received = Instant::now();
+    let place = shared.client_place().inspect_err(|_| shared.telemetry.shed("clients"))?;
     let path = request.uri().path().to_owned();
     let body = shared.bodies.read(request).await?;
     let preparing = (shared.clone(), serving.clone(), caller.clone());
+    let surface_name = surface_of(&path);
     let ready = shared
         .pool
         .run(move || {
@@ -72,9 +76,15 @@ async fn serve<S: Surface>(shared: &Shared, caller: &Caller, request: Request) -
         .await?;
     let Ready { surface, stream, mut prepared, trace, body } = ready;
     let kept = prepared.kept.take();
-    let events = generate::submit(&serving, prepared, S::PROMPT_FIELD)?;
+    let events = generate::submit(&serving, prepared, S::PROMPT_FIELD).inspect_err(|error| {
+        if error.is_busy() {
+            shared.telemetry.shed("queue_depth");
+        }
+    })?;
     let ending = Ending {
         shared: shared.clone(),
+        surface: surface_name,
+        received,
         request_id: caller.request_id.clone(),
         body,
         kept,

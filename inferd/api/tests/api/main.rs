@@ -9,6 +9,7 @@ mod bad_input;
 mod bodies;
 mod chat;
 mod doors;
+mod observability;
 mod phases;
 mod rendering;
 mod sockets;

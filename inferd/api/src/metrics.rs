@@ -1,0 +1,144 @@
+//! `GET /metrics`: everything that is counted, for Prometheus.
+
+use crate::phase::Phase;
+use crate::state::Shared;
+use crate::telemetry::valid;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use ds4_engine::Observatory;
+use ds4_governor::{Class, Consumer, Domain, Verdict};
+use http::header;
+use prometheus::proto::MetricFamily;
+use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+
+pub(crate) async fn metrics(State(shared): State<Shared>) -> Response {
+    let mut families = shared.telemetry.gather();
+    families.extend(now(&shared));
+    let text = TextEncoder::new().encode_to_string(&families);
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "metrics cannot be written");
+            http::StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// Families made of what other rooms count, as it is now.
+struct Now(Registry);
+
+impl Now {
+    fn counters<const N: usize>(&self, name: &str, help: &str, labels: [&str; N], values: &[([&str; N], u64)]) {
+        let vector = valid(IntCounterVec::new(Opts::new(name, help), &labels));
+        for (labels, value) in values {
+            vector.with_label_values(labels).inc_by(*value);
+        }
+        valid(self.0.register(Box::new(vector)));
+    }
+
+    fn gauges<const N: usize>(&self, name: &str, help: &str, labels: [&str; N], values: &[([&str; N], u64)]) {
+        let vector = valid(IntGaugeVec::new(Opts::new(name, help), &labels));
+        for (labels, value) in values {
+            vector.with_label_values(labels).set(i64::try_from(*value).unwrap_or(i64::MAX));
+        }
+        valid(self.0.register(Box::new(vector)));
+    }
+
+    fn counter(&self, name: &str, help: &str, value: u64) {
+        self.counters(name, help, [], &[([], value)]);
+    }
+
+    fn gauge(&self, name: &str, help: &str, value: u64) {
+        self.gauges(name, help, [], &[([], value)]);
+    }
+}
+
+fn now(shared: &Shared) -> Vec<MetricFamily> {
+    let now = Now(Registry::new());
+    now.gauge("ds4_uptime_seconds", "Seconds since the server listens", shared.telemetry.started.elapsed().as_secs());
+    now.gauge("ds4_clients_connected", "Requests that generate", shared.clients() as u64);
+    now.gauge("ds4_inflight_body_bytes", "Bytes of request bodies in memory", shared.bodies.in_use());
+    if let Phase::Ready(serving) = shared.phase.now() {
+        now.gauge("ds4_queue_depth", "Requests that wait for a bank", serving.engine.queued() as u64);
+        engine(&now, serving.engine.observatory());
+        memory(&now, serving.engine.observatory());
+    }
+    now.0.gather()
+}
+
+fn engine(now: &Now, observatory: &Observatory) {
+    let stats = observatory.stats();
+    now.counter("ds4_requests_started_total", "Requests the engine took", stats.started);
+    now.counters(
+        "ds4_requests_total",
+        "Requests by how they ended",
+        ["outcome"],
+        &[
+            (["completed"], stats.completed),
+            (["failed"], stats.failed),
+            (["canceled"], stats.canceled),
+            (["refused"], stats.refused),
+        ],
+    );
+    now.gauge("ds4_requests_inflight", "Requests taken and not ended", stats.inflight());
+    now.counters(
+        "ds4_admits_total",
+        "Requests by where their bank came from",
+        ["kind"],
+        &[
+            (["cold"], stats.admits_cold),
+            (["warm"], stats.admits_exact),
+            (["partial_truncate"], stats.admits_partial),
+            (["fork"], stats.admits_fork),
+        ],
+    );
+    now.counters(
+        "ds4_tokens_prefilled_total",
+        "Prompt tokens",
+        ["kind"],
+        &[(["computed"], stats.prefilled_computed), (["cached"], stats.prefilled_cached)],
+    );
+    now.counter("ds4_tokens_decoded_total", "Answer tokens computed", stats.decoded);
+    now.counter("ds4_decode_steps_total", "Steps with at least one answer row", stats.decode_steps);
+    now.counter("ds4_steps_total", "Steps", stats.steps);
+    now.counter("ds4_cont_batch_failures_total", "Steps the model refused", stats.step_faults);
+    now.gauge("ds4_banks_live", "Conversations that have a bank", stats.running + stats.warm);
+    now.gauge("ds4_banks_total", "Conversations there may be at once", stats.banks);
+    now.gauge("ds4_warm_records", "Kept conversations", stats.warm);
+    now.counters(
+        "ds4_reclaim_banks_total",
+        "Kept conversations given up for memory",
+        ["result"],
+        &[(["ok"], stats.reclaimed_banks)],
+    );
+}
+
+fn memory(now: &Now, observatory: &Observatory) {
+    let governor = observatory.governor();
+    let (census, leases, decisions) = (governor.census(), governor.leases(), governor.decisions());
+    let mut bytes = Vec::new();
+    for &domain in Domain::ALL {
+        for &class in Class::ALL {
+            let cell = census.cell(class, domain);
+            let requested = cell.live().0 - cell.slack().0;
+            let states = [("requested", requested), ("allocated", cell.live().0), ("slack", cell.slack().0)];
+            bytes.extend(states.map(|(state, value)| ([domain.name(), class.name(), state], value)));
+        }
+    }
+    now.gauges("ds4_memory_bytes", "Memory held", ["domain", "class", "state"], &bytes);
+    now.counter("ds4_memory_census_faults_total", "Entries that contradicted the ledger", census.faults());
+    let (mut lease, mut decided, mut deficits) = (Vec::new(), Vec::new(), Vec::new());
+    for &consumer in Consumer::ALL {
+        let (name, held) = (consumer.name(), leases.get(consumer));
+        lease.push(([name, "intent"], held.intent.0));
+        lease.push(([name, "resident"], held.resident.0));
+        lease.push(([name, "reservation"], held.reservation.0));
+        deficits.push(([name], decisions.deficit(consumer).0));
+        decided
+            .extend(Verdict::ALL.iter().map(|&verdict| ([name, verdict.name()], decisions.count(consumer, verdict))));
+    }
+    now.gauges("ds4_memory_lease_bytes", "Memory promised and taken", ["consumer", "field"], &lease);
+    now.counters("ds4_memory_decisions_total", "Answers to wishes for memory", ["consumer", "result"], &decided);
+    now.gauges("ds4_memory_decision_deficit_bytes", "Missing at the last decision", ["consumer"], &deficits);
+    now.gauge("ds4_memory_governor_epoch", "Changes of the memory account", governor.epoch());
+}

@@ -1,0 +1,145 @@
+//! `GET /v1/stats`: what the server does, for people (a text board) and for programs (`Accept: application/json`).
+
+use crate::error::json_response;
+use crate::phase::{Phase, Serving};
+use crate::state::Shared;
+use crate::telemetry::SHED_REASONS;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use ds4_governor::{Class, Consumer, Domain};
+use http::{HeaderMap, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+pub(crate) async fn stats(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let board = board(&shared);
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    if accept.contains("application/json") {
+        return json_response(StatusCode::OK, &Value::Object(board));
+    }
+    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text(&board)).into_response()
+}
+
+fn board(shared: &Shared) -> Map<String, Value> {
+    let mut board = Map::new();
+    let uptime = shared.telemetry.started.elapsed().as_secs();
+    let sheds: Map<String, Value> =
+        SHED_REASONS.iter().map(|&reason| (reason.to_owned(), shared.telemetry.sheds(reason).into())).collect();
+    match shared.phase.now() {
+        Phase::Ready(serving) => {
+            board.insert("server".into(), server(&serving, uptime));
+            board.insert("serving".into(), requests(&serving));
+            board.insert("sheds".into(), sheds.into());
+            board.insert(
+                "backpressure".into(),
+                json!({
+                    "clients_connected": shared.clients(),
+                    "queue_depth": serving.engine.queued(),
+                    "inflight_body_bytes": shared.bodies.in_use(),
+                }),
+            );
+            board.insert("cache".into(), cache(&serving));
+            board.insert("memory".into(), memory(&serving));
+            board.insert("governor".into(), governor(&serving));
+        }
+        Phase::Loading => drop(board.insert("server".into(), json!({ "state": "loading", "uptime_seconds": uptime }))),
+        Phase::Draining => {
+            drop(board.insert("server".into(), json!({ "state": "draining", "uptime_seconds": uptime })))
+        }
+    }
+    board
+}
+
+fn server(serving: &Serving, uptime: u64) -> Value {
+    let stats = serving.engine.observatory().stats();
+    json!({
+        "state": "ready",
+        "model": serving.model_id,
+        "context": serving.engine.info().context.0,
+        "max_seq": stats.banks,
+        "uptime_seconds": uptime,
+        "requests_inflight": stats.inflight(),
+    })
+}
+
+fn requests(serving: &Serving) -> Value {
+    let stats = serving.engine.observatory().stats();
+    json!({
+        "requests_started": stats.started,
+        "requests_completed": stats.completed,
+        "requests_failed": stats.failed,
+        "requests_canceled": stats.canceled,
+        "requests_refused": stats.refused,
+        "cont_batch_failures": stats.step_faults,
+        "tokens_decoded": stats.decoded,
+        "decode_steps": stats.decode_steps,
+    })
+}
+
+fn cache(serving: &Serving) -> Value {
+    let stats = serving.engine.observatory().stats();
+    json!({
+        "admits_cold": stats.admits_cold,
+        "admits_warm": stats.admits_exact,
+        "admits_fork": stats.admits_fork,
+        "admits_partial_truncate": stats.admits_partial,
+        "tokens_prefilled_computed": stats.prefilled_computed,
+        "tokens_prefilled_cached": stats.prefilled_cached,
+        "warm_records": stats.warm,
+        "banks_live": stats.running + stats.warm,
+        "banks_total": stats.banks,
+        "reclaimed_banks": stats.reclaimed_banks,
+    })
+}
+
+fn memory(serving: &Serving) -> Value {
+    let census = serving.engine.observatory().governor().census();
+    let mut classes = Map::new();
+    for &class in Class::ALL {
+        let mut domains = Map::new();
+        for &domain in Domain::ALL {
+            let cell = census.cell(class, domain);
+            domains.insert(domain.name().into(), json!({ "live": cell.live().0, "slack": cell.slack().0 }));
+        }
+        classes.insert(class.name().into(), domains.into());
+    }
+    json!({ "classes": classes, "census_faults": census.faults() })
+}
+
+fn governor(serving: &Serving) -> Value {
+    let governor = serving.engine.observatory().governor();
+    let leases = governor.leases();
+    let lease = |&consumer: &Consumer| {
+        let lease = leases.get(consumer);
+        let fields =
+            json!({ "intent": lease.intent.0, "resident": lease.resident.0, "reservation": lease.reservation.0 });
+        (consumer.name().to_owned(), fields)
+    };
+    let leases: Map<String, Value> = Consumer::ALL.iter().map(lease).collect();
+    json!({ "epoch": governor.epoch(), "floor": governor.floors().floor.0, "leases": leases })
+}
+
+/// The board as lines: a heading per section, `key:value` below it, nested keys joined by dots.
+fn text(board: &Map<String, Value>) -> String {
+    let mut text = String::new();
+    for (section, values) in board {
+        let mut letters = section.chars();
+        let first = letters.next().map(|letter| letter.to_ascii_uppercase()).unwrap_or_default();
+        text.push_str(&format!("# {first}{}\n", letters.as_str()));
+        lines("", values, &mut text);
+        text.push('\n');
+    }
+    text
+}
+
+fn lines(prefix: &str, value: &Value, text: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+                lines(&path, value, text);
+            }
+        }
+        Value::String(word) => text.push_str(&format!("{prefix}:{word}\n")),
+        other => text.push_str(&format!("{prefix}:{other}\n")),
+    }
+}
