@@ -12,18 +12,18 @@ use ds4_engine::{
     RequestFault, Sampling,
 };
 use ds4_governor::{Census, Floors, Governor, Observation, Source};
-use ds4_model::{LoadedModel, PromptCodec, PromptRecord, Tokenizer};
+use ds4_model::{AnswerMemory, AnswerReader, Conversation, LoadedModel, Prompt, PromptCodec, PromptRecord, Tokenizer};
 use ds4_units::{Bytes, TokenId, Tokens};
 use model::{BYTES_PER_TOKEN, Controls, FakeModel, Rule};
 use std::path::Path;
 use std::sync::Arc;
 
 /// An engine over a fake model, with the means to steer it.
-pub struct Bench {
+pub struct Bench<C = PlainCodec> {
     pub engine: Engine,
     pub controls: Controls,
     pub tokenizer: Arc<Tokenizer>,
-    pub codec: Arc<PlainCodec>,
+    pub codec: Arc<C>,
 }
 
 impl Bench {
@@ -70,9 +70,26 @@ impl Bench {
         options: EngineOptions,
         account: impl FnOnce(&Controls) -> Account,
     ) -> Bench {
+        Bench::build(rule, context, options, PlainCodec::new, account)
+    }
+}
+
+impl<C: PromptCodec + 'static> Bench<C> {
+    /// A bench whose prompts are in another protocol.
+    pub fn over(rule: Rule, context: u32, options: EngineOptions, codec: impl FnOnce(Arc<Tokenizer>) -> C) -> Bench<C> {
+        Bench::build(rule, context, options, codec, |_| Account::unlimited())
+    }
+
+    fn build(
+        rule: Rule,
+        context: u32,
+        options: EngineOptions,
+        codec: impl FnOnce(Arc<Tokenizer>) -> C,
+        account: impl FnOnce(&Controls) -> Account,
+    ) -> Bench<C> {
         let (model, controls) = FakeModel::new(rule, context);
         let tokenizer = Arc::new(vocabulary::tokenizer());
-        let codec = Arc::new(PlainCodec::new(tokenizer.clone()));
+        let codec = Arc::new(codec(tokenizer.clone()));
         let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
         let engine = Engine::start(loaded, options, account(&controls)).unwrap();
         Bench { engine, controls, tokenizer, codec }
@@ -81,9 +98,19 @@ impl Bench {
     /// A request for the raw text `prompt`.
     pub fn request(&self, prompt: &str, max_tokens: u32) -> GenerateRequest {
         let prompt = self.codec.render_raw(prompt);
+        self.of_prompt(&prompt, self.codec.read_raw(), max_tokens)
+    }
+
+    /// A request for the next answer of a conversation.
+    pub fn ask(&self, conversation: &Conversation, memory: &Arc<AnswerMemory>, max_tokens: u32) -> GenerateRequest {
+        let prompt = self.codec.render(conversation, memory).unwrap();
+        self.of_prompt(&prompt, self.codec.read_answer(&prompt, conversation, memory), max_tokens)
+    }
+
+    fn of_prompt(&self, prompt: &Prompt, reader: Box<dyn AnswerReader>, max_tokens: u32) -> GenerateRequest {
         GenerateRequest {
-            reader: self.codec.read_raw(),
-            prompt: PromptRecord::new(&prompt, &self.tokenizer),
+            reader,
+            prompt: PromptRecord::new(prompt, &self.tokenizer),
             sampling: Sampling::GREEDY,
             stop: Vec::new(),
             max_tokens: Tokens(max_tokens),

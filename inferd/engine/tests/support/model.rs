@@ -1,6 +1,6 @@
 //! The fake model, its rules and the controls that tests hold.
 
-use super::vocabulary::{ASSISTANT, EOS, SIZE};
+use super::vocabulary::{ASSISTANT, EOS, FAMILY_ASSISTANT, SIZE};
 use ds4_model::{BankError, BankFormat, BankImage, LogitsWanted, Model, ModelInfo, StepBatch, StepError, StepLogits};
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,18 @@ pub fn script_rule(answer: Vec<TokenId>) -> Rule {
 
 /// Memory that a token takes.
 pub const BYTES_PER_TOKEN: u64 = 4;
+
+/// Says the answers in turn: the first after the first opening of an answer, and so on. They end themselves.
+pub fn dialogue_rule(answers: Vec<Vec<TokenId>>) -> Rule {
+    Box::new(move |tokens| {
+        let openings = tokens.iter().enumerate().filter(|(_, token)| [ASSISTANT, FAMILY_ASSISTANT].contains(token));
+        let openings: Vec<usize> = openings.map(|(at, _)| at + 2).collect();
+        let answer = openings.len().checked_sub(1).and_then(|nth| answers.get(nth));
+        let said = tokens.len().saturating_sub(openings.last().copied().unwrap_or(0));
+        let next = answer.and_then(|answer| answer.get(said)).copied().unwrap_or(EOS);
+        (0..SIZE).map(|id| if id == next.index() { 10.0 } else { 0.0 }).collect()
+    })
+}
 
 /// What happened and what is allowed to happen, shared with the test.
 #[derive(Clone, Default)]

@@ -9,9 +9,31 @@ pub const USER: TokenId = TokenId(258);
 pub const ASSISTANT: TokenId = TokenId(259);
 pub const THINK: TokenId = TokenId(260);
 pub const THINK_END: TokenId = TokenId(261);
-pub const SIZE: usize = 262;
+/// Opens an answer in the protocol of a family, as [`ASSISTANT`] does in the plain one.
+pub const FAMILY_ASSISTANT: TokenId = TokenId(265);
+pub const SIZE: usize = 274;
 
-const CONTROLS: [&str; 6] = ["<bos>", "<eos>", "<user>", "<assistant>", "<think>", "</think>"];
+/// The tokens of the plain protocol, then those that a family's protocol looks for.
+const CONTROLS: [&str; 18] = [
+    "<bos>",
+    "<eos>",
+    "<user>",
+    "<assistant>",
+    "<think>",
+    "</think>",
+    "<｜begin▁of▁sentence｜>",
+    "<｜end▁of▁sentence｜>",
+    "<｜User｜>",
+    "<｜Assistant｜>",
+    "｜DSML｜",
+    "<｜latest_reminder｜>",
+    "<｜action｜>",
+    "<｜query｜>",
+    "<｜authority｜>",
+    "<｜domain｜>",
+    "<｜title｜>",
+    "<｜read_url｜>",
+];
 
 pub fn tokenizer() -> Tokenizer {
     let mut stand_in = 0xFFu32;

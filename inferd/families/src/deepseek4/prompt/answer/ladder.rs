@@ -62,6 +62,7 @@ impl Surface {
         if !calls.shown {
             show_whole(&complete, self.ledger.take(self.held_at), events);
         }
+        self.show_end(events);
         self.shown_calls = complete;
         // The state stays, so that text that came with the end of the block is still known as part of it.
     }
@@ -98,6 +99,7 @@ impl Surface {
             if !calls.shown {
                 show_whole(&complete, self.ledger.take(self.held_at), events);
             }
+            self.show_end(events);
             self.shown_calls = complete;
             self.state = State::Complete;
             return false;

@@ -74,6 +74,8 @@ pub(super) struct Surface {
     /// What became of the block, once that is known.
     pub(super) outcome: Option<ToolOutcome>,
     pub(super) fault: Option<ToolFault>,
+    /// The end of a call that was not shown yet.
+    end_to_show: Option<BlockEvent>,
     /// The calls that were shown as complete.
     pub(super) shown_calls: Vec<BlockCall>,
 }
@@ -90,6 +92,7 @@ impl Surface {
             content: String::new(),
             outcome: None,
             fault: None,
+            end_to_show: None,
             shown_calls: Vec::new(),
         }
     }
@@ -258,6 +261,17 @@ impl Surface {
         }
         calls.shown = true;
         for event in parts {
+            self.show_end(events);
+            match event {
+                BlockEvent::End { .. } => self.end_to_show = Some(event),
+                event => events.push(AnswerEvent::Call { event, tokens: self.ledger.take(self.held_at) }),
+            }
+        }
+    }
+
+    /// Shows the end of a call that waits for what follows it: the last one accounts for the end of the block.
+    pub(super) fn show_end(&mut self, events: &mut Vec<AnswerEvent>) {
+        if let Some(event) = self.end_to_show.take() {
             events.push(AnswerEvent::Call { event, tokens: self.ledger.take(self.held_at) });
         }
     }
