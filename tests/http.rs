@@ -59,17 +59,16 @@ fn every_bad_body_gets_its_exact_error() -> Result<()> {
         (r#""stream":"yes""#, "stream: must be true or false", "stream"),
         (r#""stop":[1]"#, "stop[0]: must be a string", "stop[0]"),
         (r#""n":2"#, "n: is not supported; leave it out", "n"),
-        (r#""logprobs":true"#, "logprobs: is not supported; leave it out", "logprobs"),
+        (r#""top_logprobs":3"#, "top_logprobs: needs \"logprobs\": true", "top_logprobs"),
         (
             r#""tools":[{"type":"function","function":{"name":"f"}}]"#,
             "tools: tool calls are not supported yet; leave tools out or send \"tool_choice\": \"none\"",
             "tools",
         ),
         (
-            r#""response_format":{"type":"json_object"}"#,
-            "response_format type 'json_object' is not supported: structured output is unsupported; omit \
-             response_format or use type \"text\"",
-            "response_format",
+            r#""response_format":{"type":"grammar"}"#,
+            "response_format.type: unsupported \"grammar\"; use text, json_object or json_schema",
+            "response_format.type",
         ),
         (
             r#""reasoning_effort":"huge""#,

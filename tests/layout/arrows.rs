@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("ds4-governor", &["units"]),
     ("ds4-engine", &["units", "model", "governor", "banks"]),
     ("ds4-grammar", &["units", "model"]),
-    ("ds4-api", &["units", "model", "governor", "engine"]),
+    ("ds4-api", &["units", "model", "governor", "engine", "grammar"]),
     ("ds4-server", &["units", "host", "model", "boot", "governor", "engine", "api"]),
     ("ds4", &["units", "host", "model", "boot", "engine"]),
     ("ds4-bench", &["host"]),

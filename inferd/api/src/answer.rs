@@ -7,6 +7,7 @@ pub(crate) use live::{EventWriter, Silence, stream};
 use crate::ApiError;
 use crate::ending::Ending;
 use crate::error::json_response;
+use crate::logprobs::Pairing;
 use crate::surface::Surface;
 use axum::response::Response;
 use ds4_engine::{CallDelta, Channel, Delta, Event, EventStream, PositionLogprobs, RequestFault};
@@ -24,8 +25,10 @@ pub(crate) struct Answer {
     pub(crate) token_ids: Vec<u32>,
     /// What was likely at the prompt's positions from its second token on, for requests that ask.
     pub(crate) prompt_logprobs: Vec<PositionLogprobs>,
-    /// What was likely at each position, for requests that ask.
+    /// What was likely at each position of the content, for requests that ask.
     pub(crate) logprobs: Vec<PositionLogprobs>,
+    /// What was likely where the next tokens were drawn.
+    pairing: Pairing,
 }
 
 /// A tool call as it grows.
@@ -57,13 +60,18 @@ impl Answer {
                 }
             }
         }
+        self.pairing.take(&delta.token_ids);
         self.token_ids.extend(delta.token_ids.iter().map(|id| id.0));
     }
 
     pub(crate) fn push(&mut self, delta: &Delta) {
+        let positions = self.pairing.take(&delta.token_ids);
         match delta.channel {
             Channel::Reasoning => self.reasoning.push_str(&delta.text),
-            Channel::Content => self.content.push_str(&delta.text),
+            Channel::Content => {
+                self.content.push_str(&delta.text);
+                self.logprobs.extend(positions);
+            }
         }
         self.token_ids.extend(delta.token_ids.iter().map(|id| id.0));
     }
@@ -80,7 +88,7 @@ pub(crate) async fn whole<S: Surface>(
             Event::Delta(delta) => ending.answer.push(&delta),
             Event::Call(delta) => ending.answer.push_call(&delta),
             Event::PromptLogprobs(positions) => ending.answer.prompt_logprobs.extend(positions),
-            Event::Logprobs(position) => ending.answer.logprobs.push(position),
+            Event::Logprobs(position) => ending.answer.pairing.push(position),
             // Nothing of the first attempt is part of the reply.
             Event::Retrying => ending.answer = Answer::default(),
             Event::Finished(finished) => {

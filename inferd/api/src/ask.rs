@@ -4,6 +4,7 @@ use crate::Settings;
 use crate::continuation::{Continuations, Kept};
 use crate::phase::Serving;
 use crate::settings::ReasoningReplay;
+use crate::structured::GrammarCell;
 use crate::thinking::Wanted;
 use crate::transcript::Transcript;
 use ds4_engine::Sampling;
@@ -33,7 +34,7 @@ pub(crate) struct Ask {
     /// The same for the prompt's own tokens.
     pub(crate) prompt_logprobs: bool,
     /// Which tokens the answer may consist of.
-    pub(crate) constraint: Option<Box<dyn TokenConstraint>>,
+    pub(crate) constraints: Vec<Box<dyn TokenConstraint>>,
     /// What a follow-up may go on from, once the answer is there.
     pub(crate) kept: Option<Kept>,
 }
@@ -45,6 +46,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) settings: &'a Settings,
     /// What earlier answers said, exactly.
     pub(crate) memory: &'a Arc<AnswerMemory>,
+    /// What holds answers to a schema.
+    pub(crate) grammars: &'a GrammarCell,
     /// Turns that a request may go on from.
     pub(crate) continuations: &'a Continuations,
     /// The prompt is only counted or shown.

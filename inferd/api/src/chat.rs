@@ -7,10 +7,12 @@ mod request;
 use crate::answer::{Answer, Call};
 use crate::ask::{Ask, Reading};
 use crate::surface::Surface;
-use crate::{ApiError, ids, state, usage};
+use crate::{ApiError, ids, logprobs, state, usage};
 use chunks::Chunks;
 use ds4_engine::{FinishReason, Finished};
+use ds4_model::Tokenizer;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// What the replies and chunks of one request share.
 pub(crate) struct Chat {
@@ -19,6 +21,8 @@ pub(crate) struct Chat {
     model: String,
     /// The client wants the tokens beside the text.
     token_ids: bool,
+    /// Spells tokens, where the client wants their probabilities.
+    logprobs: Option<Arc<Tokenizer>>,
     /// The client wants the counts at the end of a stream.
     include_usage: bool,
 }
@@ -35,6 +39,7 @@ impl Surface for Chat {
             created: state::unix_time(),
             model: request.model,
             token_ids: request.token_ids,
+            logprobs: request.ask.top_logprobs.map(|_| reading.serving.tokenizer.clone()),
             include_usage: request.include_usage,
         };
         Ok((request.ask, chat))
@@ -56,7 +61,7 @@ impl Surface for Chat {
             "index": 0,
             "message": message,
             "finish_reason": finish_reason(&finished.reason),
-            "logprobs": null,
+            "logprobs": self.logprobs.as_deref().map(|tokenizer| logprobs::chat(&answer.logprobs, tokenizer)),
         });
         if self.token_ids {
             choice["token_ids"] = answer.token_ids.into();

@@ -40,7 +40,7 @@ pub(crate) fn prepare(reading: Reading<'_>, ask: Ask, prompt_field: &str) -> Res
             max_tokens: ask.max_tokens,
             top_logprobs: ask.top_logprobs,
             prompt_logprobs: ask.prompt_logprobs,
-            constraint: ask.constraint,
+            constraints: ask.constraints,
         },
     })
 }
@@ -95,6 +95,12 @@ fn of_tokens(serving: &Serving, tokens: &[TokenId]) -> RenderedPrompt {
 /// Hands a prepared request to the engine.
 pub(crate) fn submit(serving: &Serving, prepared: Prepared, prompt_field: &str) -> Result<EventStream, ApiError> {
     serving.engine.submit(prepared.request).map_err(|refusal| refused(refusal, prompt_field))
+}
+
+/// The text of tokens, control tokens spelled out.
+pub(crate) fn text_of(tokens: &[TokenId], serving: &Serving) -> String {
+    let bytes = tokens.iter().flat_map(|&token| serving.tokenizer.token_bytes(token).unwrap_or_default());
+    String::from_utf8_lossy(&bytes.copied().collect::<Vec<u8>>()).into_owned()
 }
 
 /// A prompt as text, control tokens spelled out.

@@ -67,17 +67,14 @@ pub(crate) fn include_usage(fields: Fields<'_>) -> Result<bool, ApiError> {
 
 /// Refuses what would change the answer's meaning and does not work yet, by name. Neutral values pass.
 pub(crate) fn refuse_unsupported(fields: Fields<'_>) -> Result<(), ApiError> {
-    refuse(fields, &UNSUPPORTED)?;
-    response_format(fields)
+    refuse(fields, &UNSUPPORTED)
 }
 
 /// A field that does nothing yet, and which of its values ask for nothing.
 type Unsupported = (&'static str, fn(&Value) -> bool);
 
-const UNSUPPORTED: [Unsupported; 10] = [
+const UNSUPPORTED: [Unsupported; 8] = [
     ("n", |value| value.as_f64() == Some(1.0)),
-    ("logprobs", |value| value == false),
-    ("top_logprobs", |value| value.as_f64() == Some(0.0)),
     ("logit_bias", |value| value.as_object().is_some_and(|map| map.is_empty())),
     ("frequency_penalty", |value| value.as_f64() == Some(0.0)),
     ("presence_penalty", |value| value.as_f64() == Some(0.0)),
@@ -92,8 +89,7 @@ pub(crate) fn refuse_unsupported_in_completions(fields: Fields<'_>) -> Result<()
     refuse(fields, &UNSUPPORTED_IN_COMPLETIONS)
 }
 
-const UNSUPPORTED_IN_COMPLETIONS: [Unsupported; 4] = [
-    ("echo", |value| value == false),
+const UNSUPPORTED_IN_COMPLETIONS: [Unsupported; 3] = [
     ("suffix", |value| value == ""),
     ("best_of", |value| value.as_f64() == Some(1.0)),
     ("tools", |value| value.as_array().is_some_and(|list| list.is_empty())),
@@ -106,22 +102,6 @@ fn refuse(fields: Fields<'_>, unsupported: &[Unsupported]) -> Result<(), ApiErro
         }
     }
     Ok(())
-}
-
-fn response_format(fields: Fields<'_>) -> Result<(), ApiError> {
-    let Some(node) = fields.get("response_format") else { return Ok(()) };
-    match node.fields()?.str("type")? {
-        None | Some("text") => Ok(()),
-        Some(other) => Err(no_structured_output("response_format", other)),
-    }
-}
-
-/// A format that an answer cannot be made to have.
-pub(crate) fn no_structured_output(field: &str, kind: &str) -> ApiError {
-    let message = format!(
-        "{field} type '{kind}' is not supported: structured output is unsupported; omit {field} or use type \"text\""
-    );
-    ApiError::about(field, message)
 }
 
 #[cfg(test)]
@@ -181,15 +161,11 @@ mod tests {
 
     #[test]
     fn unsupported_fields_are_refused_by_name_and_neutral_values_pass() {
-        let neutral = json!({"n": 1, "logprobs": false, "top_logprobs": 0, "logit_bias": {}, "frequency_penalty": 0.0,
-            "presence_penalty": 0, "prediction": null, "modalities": ["text"], "audio": null, "functions": [],
-            "response_format": {"type": "text"}});
+        let neutral = json!({"n": 1, "logit_bias": {}, "frequency_penalty": 0.0,
+            "presence_penalty": 0, "prediction": null, "modalities": ["text"], "audio": null, "functions": []});
         assert_eq!(with(neutral, refuse_unsupported), Ok(()));
-        assert_eq!(with(json!({"response_format": {}}), refuse_unsupported), Ok(()));
         for (name, value) in [
             ("n", json!(2)),
-            ("logprobs", json!(true)),
-            ("top_logprobs", json!(5)),
             ("logit_bias", json!({"1": 3})),
             ("frequency_penalty", json!(0.1)),
             ("presence_penalty", json!(-1)),
@@ -201,11 +177,5 @@ mod tests {
             let message = format!("{name}: is not supported; leave it out");
             assert_eq!(with(json!({ name: value }), refuse_unsupported), Err(message));
         }
-        assert_eq!(
-            with(json!({"response_format": {"type": "json_schema"}}), refuse_unsupported),
-            Err("response_format type 'json_schema' is not supported: structured output is unsupported; omit \
-                 response_format or use type \"text\""
-                .to_owned())
-        );
     }
 }

@@ -40,7 +40,11 @@ impl Surface for Responses {
             created: state::unix_time(),
             model: request.model,
             echo: request.echo,
-            items: Items { summary: request.summary, names: request.names },
+            items: Items {
+                summary: request.summary,
+                names: request.names,
+                tokenizer: request.ask.top_logprobs.map(|_| reading.serving.tokenizer.clone()),
+            },
         };
         Ok((request.ask, responses))
     }

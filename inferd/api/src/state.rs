@@ -6,6 +6,7 @@ use crate::continuation::Continuations;
 use crate::fuse::Fuse;
 use crate::phase::{PhaseCell, Serving};
 use crate::pool::RenderPool;
+use crate::structured::GrammarCell;
 use crate::telemetry::Telemetry;
 use crate::trace::Trace;
 use crate::{ApiError, Settings, limits};
@@ -21,6 +22,7 @@ pub(crate) struct ServerState {
     pub(crate) bodies: BodyBudget,
     pub(crate) pool: RenderPool,
     memory: Arc<AnswerMemory>,
+    grammars: GrammarCell,
     pub(crate) continuations: Continuations,
     pub(crate) fuse: Fuse,
     pub(crate) trace: Option<Trace>,
@@ -41,6 +43,7 @@ impl ServerState {
         let memory = Arc::new(AnswerMemory::new(settings.remembered_calls, settings.remembered_bytes()));
         Arc::new(ServerState {
             memory,
+            grammars: GrammarCell::default(),
             continuations: Continuations::new(settings.keep_turns),
             fuse: Fuse::default(),
             trace,
@@ -59,6 +62,7 @@ impl ServerState {
             serving,
             settings: &self.settings,
             memory: &self.memory,
+            grammars: &self.grammars,
             continuations: &self.continuations,
             counting: false,
         }

@@ -14,6 +14,8 @@ use serde_json::{Map, Value, json};
 pub(crate) struct Offer {
     schemas: Vec<ToolSchema>,
     names: Vec<String>,
+    /// Those whose calls are held to their schemas.
+    strict: Vec<String>,
 }
 
 impl Offer {
@@ -34,6 +36,19 @@ impl Offer {
             self.schemas.push(ToolSchema { json });
             self.names.push(name.to_owned());
         }
+    }
+
+    /// Has calls of a tool held to its schema, where the request says so.
+    pub(crate) fn hold(&mut self, name: &str, tool: Fields<'_>) -> Result<(), ApiError> {
+        if tool.bool("strict")? == Some(true) {
+            self.strict.push(name.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The names of the tools whose calls are held to their schemas.
+    pub(crate) fn strict(&self) -> &[String] {
+        &self.strict
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -95,8 +110,9 @@ pub(crate) fn chat(fields: Fields<'_>) -> Result<Offer, ApiError> {
 /// Adds the object that holds `name`, `description` and `parameters`.
 pub(crate) fn add_function(offer: &mut Offer, function: &Node<'_>) -> Result<(), ApiError> {
     let function = function.fields()?;
-    offer.add(name_of(function)?, function.str("description")?, schema_of(function, "parameters")?);
-    Ok(())
+    let name = name_of(function)?;
+    offer.add(name, function.str("description")?, schema_of(function, "parameters")?);
+    offer.hold(name, function)
 }
 
 /// A tool's name, which must say something.

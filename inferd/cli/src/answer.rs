@@ -35,7 +35,7 @@ pub(crate) fn answer(
         sampling: args.answer.sampling(),
         stop: args.answer.stop.clone(),
         max_tokens: Tokens(args.answer.tokens.unwrap_or(u32::MAX)),
-        constraint: None,
+        constraints: Vec::new(),
         top_logprobs: dump.is_some().then_some(args.logprobs_top_k),
         prompt_logprobs: false,
     })?;

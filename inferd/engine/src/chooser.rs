@@ -8,7 +8,7 @@ use ds4_units::TokenId;
 /// Chooses the tokens of one request.
 pub(crate) struct Chooser {
     sampler: Sampler,
-    constraint: Option<Constrained>,
+    constraints: Vec<Constrained>,
 }
 
 /// A constraint with the room for its answers.
@@ -18,9 +18,9 @@ struct Constrained {
 }
 
 impl Chooser {
-    pub(crate) fn new(sampler: Sampler, constraint: Option<Box<dyn TokenConstraint>>) -> Chooser {
-        let constraint = constraint.map(|constraint| Constrained { constraint, allowed: TokenSet::full(0) });
-        Chooser { sampler, constraint }
+    pub(crate) fn new(sampler: Sampler, constraints: Vec<Box<dyn TokenConstraint>>) -> Chooser {
+        let constrained = |constraint| Constrained { constraint, allowed: TokenSet::full(0) };
+        Chooser { sampler, constraints: constraints.into_iter().map(constrained).collect() }
     }
 
     /// Chooses the token at `position`.
@@ -33,8 +33,8 @@ impl Chooser {
         greedy: bool,
         position: AnswerPosition,
     ) -> Result<TokenId, RequestFault> {
-        let Chooser { sampler, constraint } = self;
-        let allowed = match at(constraint, position) {
+        let Chooser { sampler, constraints } = self;
+        let allowed = match at(constraints, position) {
             Some(constrained) => Some(constrained.ask(logits.len())?),
             None => None,
         };
@@ -43,28 +43,26 @@ impl Chooser {
 
     /// The answer begins once more.
     pub(crate) fn restart(&mut self) {
-        if let Some(constrained) = &mut self.constraint {
-            constrained.constraint.restart();
-        }
+        self.constraints.iter_mut().for_each(|constrained| constrained.constraint.restart());
     }
 
     /// Reports a token that was taken at `position`.
     pub(crate) fn commit(&mut self, token: TokenId, position: AnswerPosition) -> Result<(), RequestFault> {
-        match at(&mut self.constraint, position) {
+        match at(&mut self.constraints, position) {
             Some(constrained) => Ok(constrained.constraint.commit(token)?),
             None => Ok(()),
         }
     }
 }
 
-/// The constraint, where it applies.
-fn at(constraint: &mut Option<Constrained>, position: AnswerPosition) -> Option<&mut Constrained> {
+/// The constraint that applies at a position.
+fn at(constraints: &mut [Constrained], position: AnswerPosition) -> Option<&mut Constrained> {
     let place = match position {
         AnswerPosition::Reasoning => return None,
         AnswerPosition::Content => ConstraintScope::Content,
         AnswerPosition::Calls => ConstraintScope::Calls,
     };
-    constraint.as_mut().filter(|constrained| constrained.constraint.scope() == place)
+    constraints.iter_mut().find(|constrained| constrained.constraint.scope() == place)
 }
 
 impl Constrained {

@@ -16,8 +16,8 @@ pub struct GenerateRequest {
     pub stop: Vec<String>,
     /// Tokens to draw at most. 0 fills the bank and draws none. What does not fit the context is cut off.
     pub max_tokens: Tokens,
-    /// Holds a part of the answer to a grammar.
-    pub constraint: Option<Box<dyn TokenConstraint>>,
+    /// Hold parts of the answer to grammars, at most one for each part.
+    pub constraints: Vec<Box<dyn TokenConstraint>>,
     /// Log-probabilities of so many likeliest tokens at every position, when asked for.
     pub top_logprobs: Option<usize>,
     /// The same for the prompt's own tokens. Nothing of the prompt is taken from a bank then: what was computed before

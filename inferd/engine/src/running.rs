@@ -100,7 +100,7 @@ impl Running {
             context: context.index(),
             top_logprobs: request.top_logprobs,
             prompt_logprobs: request.prompt_logprobs,
-            chooser: Chooser::new(Sampler::new(request.sampling), request.constraint),
+            chooser: Chooser::new(Sampler::new(request.sampling), request.constraints),
             output: Output::new(request.reader, request.stop),
             outbox,
             clock: Clock::start(submitted),

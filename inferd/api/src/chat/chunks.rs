@@ -2,9 +2,10 @@
 
 use super::{Chat, finish_reason};
 use crate::answer::{EventWriter, Silence};
+use crate::logprobs::{self, Pairing};
 use crate::sse::Frames;
 use crate::{ApiError, usage};
-use ds4_engine::{CallDelta, Channel, Delta, Finished, Started};
+use ds4_engine::{CallDelta, Channel, Delta, Finished, PositionLogprobs, Started};
 use ds4_model::CallEvent;
 use ds4_units::TokenId;
 use serde_json::{Value, json};
@@ -12,11 +13,12 @@ use serde_json::{Value, json};
 /// Spells chunks.
 pub(crate) struct Chunks {
     chat: Chat,
+    pairing: Pairing,
 }
 
 impl Chunks {
     pub(super) fn new(chat: Chat) -> Chunks {
-        Chunks { chat }
+        Chunks { chat, pairing: Pairing::default() }
     }
 
     fn chunk(&self, delta: Value, finish_reason: Option<&str>) -> Value {
@@ -41,9 +43,13 @@ impl Chunks {
         out.data(&chunk);
     }
 
-    /// Sends a part of the answer, with its tokens where the client wants them.
-    fn send_with_tokens(&self, delta: Value, tokens: &[TokenId], out: &mut Frames) {
+    /// Sends a part of the answer, with its tokens and what was likely where the client wants them.
+    fn send_with_tokens(&mut self, delta: Value, tokens: &[TokenId], of_content: bool, out: &mut Frames) {
+        let positions = self.pairing.take(tokens);
         let mut chunk = self.chunk(delta, None);
+        if let Some(tokenizer) = self.chat.logprobs.as_deref().filter(|_| of_content) {
+            chunk["choices"][0]["logprobs"] = logprobs::chat(&positions, tokenizer);
+        }
         if self.chat.token_ids {
             chunk["choices"][0]["token_ids"] = tokens.iter().map(|id| id.0).collect::<Vec<_>>().into();
         }
@@ -57,14 +63,12 @@ impl EventWriter for Chunks {
     }
 
     fn delta(&mut self, delta: &Delta, out: &mut Frames) {
-        if delta.text.is_empty() && !self.chat.token_ids {
+        if delta.text.is_empty() && !self.chat.token_ids && self.chat.logprobs.is_none() {
             return;
         }
-        let field = match delta.channel {
-            Channel::Reasoning => "reasoning_content",
-            Channel::Content => "content",
-        };
-        self.send_with_tokens(json!({ field: delta.text }), &delta.token_ids, out);
+        let of_content = delta.channel == Channel::Content;
+        let field = if of_content { "content" } else { "reasoning_content" };
+        self.send_with_tokens(json!({ field: delta.text }), &delta.token_ids, of_content, out);
     }
 
     fn call(&mut self, delta: &CallDelta, out: &mut Frames) {
@@ -81,7 +85,11 @@ impl EventWriter for Chunks {
             CallEvent::End { .. } => return,
         };
         let delta_json = if call.is_null() { json!({}) } else { json!({ "tool_calls": call }) };
-        self.send_with_tokens(delta_json, &delta.token_ids, out);
+        self.send_with_tokens(delta_json, &delta.token_ids, false, out);
+    }
+
+    fn logprobs(&mut self, position: PositionLogprobs, _: &mut Frames) {
+        self.pairing.push(position);
     }
 
     fn silence(&mut self, silence: Silence, out: &mut Frames) {

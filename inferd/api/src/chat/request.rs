@@ -3,7 +3,7 @@
 use super::message;
 use crate::ask::{Ask, Reading, Wording};
 use crate::reader::{Fields, Node};
-use crate::{ApiError, params, thinking, tools};
+use crate::{ApiError, logprobs, params, structured, thinking, tools};
 use ds4_model::CallRelease;
 use ds4_units::Tokens;
 use serde_json::Value;
@@ -28,18 +28,22 @@ pub(super) fn read(body: &Value, reading: Reading<'_>) -> Result<ChatRequest, Ap
     let parallel = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     // A whole reply shows nothing early, so that malformed calls can be tried once more.
     let release = if stream { CallRelease::Live } else { CallRelease::Whole };
-    let offered = tools::chat(fields)?.chosen(choice, parallel, release)?;
+    let offer = tools::chat(fields)?;
+    let strict = offer.strict().to_vec();
+    let offered = offer.chosen(choice, parallel, release)?;
     let conversation = reading.conversation(&message::read_all(&messages)?, wanted, offered);
+    let mut wording = Wording::Conversation(conversation);
+    let constraints = structured::constraints(structured::response_format(fields)?, &strict, &mut wording, reading)?;
     Ok(ChatRequest {
         ask: Ask {
-            wording: Wording::Conversation(conversation),
+            wording,
             sampling: params::sampling(fields, wanted, reading.settings)?,
             stop: params::stop(fields, "stop")?,
             max_tokens: max_tokens(fields)?.unwrap_or(reading.settings.max_tokens),
             stream,
-            top_logprobs: None,
+            top_logprobs: logprobs::of_chat(fields)?,
             prompt_logprobs: false,
-            constraint: None,
+            constraints,
             kept: None,
         },
         model: reading.model_name(model),

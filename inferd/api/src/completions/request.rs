@@ -1,9 +1,9 @@
 //! The body of a completion request, checked.
 
 use crate::ask::{Ask, Reading, Wording};
-use crate::reader::Node;
+use crate::reader::{Fields, Node};
 use crate::thinking::Wanted;
-use crate::{ApiError, params, thinking};
+use crate::{ApiError, logprobs, params, structured, thinking};
 use ds4_model::{Conversation, Instructions, Message, PromptText, ThinkingMode, UserMessage};
 use ds4_units::{TokenId, Tokens};
 use serde_json::Value;
@@ -16,6 +16,8 @@ pub(super) struct CompletionRequest {
     pub(super) ask: Ask,
     pub(super) model: String,
     pub(super) include_usage: bool,
+    /// The prompt is repeated before the answer.
+    pub(super) echo: bool,
     pub(super) token_ids: bool,
 }
 
@@ -28,13 +30,16 @@ pub(super) fn read(body: &Value, reading: Reading<'_>) -> Result<CompletionReque
     params::refuse_unsupported_in_completions(fields)?;
     let stream = fields.bool("stream")?.unwrap_or(false);
     let wanted = thinking::openai(fields, reading.thinking_by_name(model), reading.settings)?;
-    let wording = match prompt_of(&prompt, reading)? {
+    let mut wording = match prompt_of(&prompt, reading)? {
         Wording::Raw(text) if reading.settings.wrap_completions => wrapped(text, wanted),
         wording => wording,
     };
     // Raw text has no reasoning of its own.
     let thinking = if matches!(wording, Wording::Conversation(_)) { wanted.thinking } else { ThinkingMode::Off };
     let sampled = Wanted { thinking, ..wanted };
+    let constraints = structured::constraints(structured::response_format(fields)?, &[], &mut wording, reading)?;
+    let top_logprobs = logprobs::of_completions(fields)?;
+    let echo = echo(fields, stream, &wording)?;
     Ok(CompletionRequest {
         ask: Ask {
             wording,
@@ -42,15 +47,29 @@ pub(super) fn read(body: &Value, reading: Reading<'_>) -> Result<CompletionReque
             stop: params::stop(fields, "stop")?,
             max_tokens: fields.count("max_tokens")?.map_or(reading.settings.max_tokens, Tokens),
             stream,
-            top_logprobs: None,
-            prompt_logprobs: false,
-            constraint: None,
+            top_logprobs,
+            prompt_logprobs: echo && top_logprobs.is_some(),
+            constraints,
             kept: None,
         },
         model: reading.model_name(model),
         include_usage: params::include_usage(fields)? && stream,
+        echo,
         token_ids: fields.bool("return_token_ids")?.unwrap_or(false),
     })
+}
+
+/// Whether the prompt is repeated. What a stream would have to say first is all known when it begins, and nobody asks.
+fn echo(fields: Fields<'_>, stream: bool, wording: &Wording) -> Result<bool, ApiError> {
+    let Some(node) = fields.get("echo") else { return Ok(false) };
+    let echo = node.bool()?;
+    if echo && stream {
+        return Err(node.refuse("is not supported with \"stream\": true"));
+    }
+    if echo && matches!(wording, Wording::Conversation(_)) {
+        return Err(node.refuse("is not supported where prompts are wrapped (--wrap-completions)"));
+    }
+    Ok(echo)
 }
 
 /// A text, an array of token ids, or an array that holds one of either.

@@ -4,6 +4,7 @@ use super::blocks;
 use crate::ask::{Ask, Reading, Wording};
 use crate::continuation::{self, Kept, Protocol, Said};
 use crate::reader::{Fields, Node};
+use crate::structured::{self, Form};
 use crate::tools::{self, Offer};
 use crate::transcript::Transcript;
 use crate::{ApiError, params, thinking};
@@ -39,16 +40,18 @@ pub(super) fn read(body: &Value, reading: Reading<'_>) -> Result<MessagesRequest
     let said = continuation::with_what_came_before(said, None, Protocol::Messages, reading)?;
     let release = if live { CallRelease::Live } else { CallRelease::Whole };
     let offered = tool_use(fields, said.offer.clone(), release)?;
+    let mut wording = Wording::Conversation(reading.conversation(&said.whole(), wanted, offered));
+    let constraints = structured::constraints(output_format(fields)?, said.offer.strict(), &mut wording, reading)?;
     Ok(MessagesRequest {
         ask: Ask {
-            wording: Wording::Conversation(reading.conversation(&said.whole(), wanted, offered)),
+            wording,
             sampling: params::sampling(fields, wanted, reading.settings)?,
             stop: params::stop(fields, "stop_sequences")?,
             max_tokens: fields.count("max_tokens")?.map_or(reading.settings.max_tokens, Tokens),
             stream,
             top_logprobs: None,
             prompt_logprobs: false,
-            constraint: None,
+            constraints,
             kept: Some(Kept { protocol: Protocol::Messages, id: None, said }),
         },
         model: reading.model_name(model),
@@ -99,11 +102,21 @@ fn add_tool(node: &Node<'_>, offer: &mut Offer) -> Result<(), ApiError> {
     match tool.str("type")? {
         None | Some("custom") => {
             let schema = tools::schema_of(tool, "input_schema")?;
-            offer.add(tools::name_of(tool)?, tool.str("description")?, schema);
+            let name = tools::name_of(tool)?;
+            offer.add(name, tool.str("description")?, schema);
+            offer.hold(name, tool)?;
         }
         Some(kind) => tools::left_out(kind),
     }
     Ok(())
+}
+
+/// The form of the answer, by either of the names the protocol has had for it.
+fn output_format(fields: Fields<'_>) -> Result<Option<Form>, ApiError> {
+    if let Some(older) = fields.get("output_format") {
+        return structured::flat(&older);
+    }
+    fields.get("output_config").map_or(Ok(None), |config| structured::format_of(config.fields()?))
 }
 
 fn refuse_unsupported(fields: Fields<'_>) -> Result<(), ApiError> {
@@ -111,14 +124,6 @@ fn refuse_unsupported(fields: Fields<'_>) -> Result<(), ApiError> {
         && !node.array()?.is_empty()
     {
         return Err(node.refuse("is not supported; leave it out"));
-    }
-    if let Some(node) = fields.get("output_config")
-        && let Some(format) = node.fields()?.get("format")
-    {
-        return Err(format.refuse("structured output is not supported; leave it out"));
-    }
-    if let Some(node) = fields.get("output_format") {
-        return Err(node.refuse("structured output is not supported; leave it out"));
     }
     Ok(())
 }

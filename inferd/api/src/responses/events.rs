@@ -4,16 +4,17 @@ use super::items::{self, call_item};
 use super::offer::Target;
 use super::{COMPLETED, IN_PROGRESS, INCOMPLETE, Responses, status};
 use crate::answer::{Call, EventWriter, Silence};
+use crate::logprobs::Pairing;
 use crate::sse::Frames;
 use crate::{ApiError, ids};
-use ds4_engine::{CallDelta, Channel, Delta, Finished, Started};
+use ds4_engine::{CallDelta, Channel, Delta, Finished, PositionLogprobs, Started};
 use ds4_model::CallEvent;
 use serde_json::{Value, json};
 
 /// The item that is being written.
 enum Open {
     Reasoning { id: String, text: String },
-    Message { id: String, text: String },
+    Message { id: String, text: String, positions: Vec<PositionLogprobs> },
     Call { id: String, target: Target, call: Call },
 }
 
@@ -24,11 +25,12 @@ pub(crate) struct Events {
     created: bool,
     open: Option<Open>,
     output: Vec<Value>,
+    pairing: Pairing,
 }
 
 impl Events {
     pub(super) fn new(response: Responses) -> Events {
-        Events { response, sequence: 0, created: false, open: None, output: Vec::new() }
+        Events { response, sequence: 0, created: false, open: None, output: Vec::new(), pairing: Pairing::default() }
     }
 
     fn send(&mut self, kind: &str, fields: Value, out: &mut Frames) {
@@ -61,7 +63,7 @@ impl Events {
         let index = self.index();
         let (id, item) = match &open {
             Open::Reasoning { id, .. } => (id.clone(), items::reasoning(id, "", IN_PROGRESS)),
-            Open::Message { id, .. } => (id.clone(), items::message(id, "", IN_PROGRESS)),
+            Open::Message { id, .. } => (id.clone(), items::message(id, "", json!([]), IN_PROGRESS)),
             Open::Call { id, target, call } => (id.clone(), call_item(id, target, call, IN_PROGRESS)),
         };
         self.send("response.output_item.added", json!({"output_index": index, "item": item}), out);
@@ -74,7 +76,7 @@ impl Events {
             ),
             Open::Message { .. } => self.send(
                 "response.content_part.added",
-                json!({"item_id": id, "output_index": index, "content_index": 0, "part": items::output_text("")}),
+                json!({"item_id": id, "output_index": index, "content_index": 0, "part": items::output_text("", json!([]))}),
                 out,
             ),
             Open::Call { .. } => {}
@@ -87,7 +89,7 @@ impl Events {
         let Some(open) = self.open.take() else { return };
         let item = match &open {
             Open::Reasoning { id, text } => self.close_reasoning(id, text, status, out),
-            Open::Message { id, text } => self.close_message(id, text, status, out),
+            Open::Message { id, text, positions } => self.close_message(id, text, positions, status, out),
             Open::Call { id, target, call } => self.close_call(id, target, call, status, out),
         };
         let index = self.index();
@@ -103,12 +105,20 @@ impl Events {
         items::reasoning(id, text, status)
     }
 
-    fn close_message(&mut self, id: &str, text: &str, status: &str, out: &mut Frames) -> Value {
+    fn close_message(
+        &mut self,
+        id: &str,
+        text: &str,
+        positions: &[PositionLogprobs],
+        status: &str,
+        out: &mut Frames,
+    ) -> Value {
+        let logprobs = self.response.items.logprobs(positions);
         let place = json!({"item_id": id, "output_index": self.index(), "content_index": 0});
-        let done = with(&with(&place, "text", text.into()), "logprobs", json!([]));
+        let done = with(&with(&place, "text", text.into()), "logprobs", logprobs.clone());
         self.send("response.output_text.done", done, out);
-        self.send("response.content_part.done", with(&place, "part", items::output_text(text)), out);
-        items::message(id, text, status)
+        self.send("response.content_part.done", with(&place, "part", items::output_text(text, logprobs.clone())), out);
+        items::message(id, text, logprobs, status)
     }
 
     fn close_call(&mut self, id: &str, target: &Target, call: &Call, status: &str, out: &mut Frames) -> Value {
@@ -149,6 +159,7 @@ impl EventWriter for Events {
     }
 
     fn delta(&mut self, delta: &Delta, out: &mut Frames) {
+        let drawn = self.pairing.take(&delta.token_ids);
         let hidden = delta.channel == Channel::Reasoning && !self.response.items.summary;
         if delta.text.is_empty() || hidden {
             return;
@@ -161,7 +172,7 @@ impl EventWriter for Events {
             self.close(COMPLETED, out);
             let open = match delta.channel {
                 Channel::Reasoning => Open::Reasoning { id: ids::item("rs_"), text: String::new() },
-                Channel::Content => Open::Message { id: ids::item("msg_"), text: String::new() },
+                Channel::Content => Open::Message { id: ids::item("msg_"), text: String::new(), positions: Vec::new() },
             };
             self.begin(open, out);
         }
@@ -172,10 +183,12 @@ impl EventWriter for Events {
                 let fields = json!({"item_id": id, "output_index": index, "summary_index": 0, "delta": delta.text});
                 ("response.reasoning_summary_text.delta", fields)
             }
-            Some(Open::Message { id, text }) => {
+            Some(Open::Message { id, text, positions }) => {
                 text.push_str(&delta.text);
+                let logprobs = self.response.items.logprobs(&drawn);
+                positions.extend(drawn);
                 let fields = json!({"item_id": id, "output_index": index, "content_index": 0, "delta": delta.text,
-                    "logprobs": []});
+                    "logprobs": logprobs});
                 ("response.output_text.delta", fields)
             }
             _ => return,
@@ -194,6 +207,10 @@ impl EventWriter for Events {
             CallEvent::Arguments { json, .. } => self.more_arguments(json, out),
             CallEvent::End { .. } => self.close(COMPLETED, out),
         }
+    }
+
+    fn logprobs(&mut self, position: PositionLogprobs, _: &mut Frames) {
+        self.pairing.push(position);
     }
 
     fn silence(&mut self, _: Silence, out: &mut Frames) {

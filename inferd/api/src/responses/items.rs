@@ -3,17 +3,27 @@
 use super::offer::{FREE_TEXT, Names, Target};
 use super::{COMPLETED, INCOMPLETE};
 use crate::answer::{Answer, Call};
-use crate::ids;
+use crate::{ids, logprobs};
+use ds4_engine::PositionLogprobs;
+use ds4_model::Tokenizer;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// How items of one response are spelled.
 pub(super) struct Items {
     /// The client wants to see the reasoning.
     pub(super) summary: bool,
     pub(super) names: Names,
+    /// Spells tokens, where the client wants their probabilities.
+    pub(super) tokenizer: Option<Arc<Tokenizer>>,
 }
 
 impl Items {
+    /// What was likely at each position of a text; nothing, unless the client asked.
+    pub(super) fn logprobs(&self, positions: &[PositionLogprobs]) -> Value {
+        self.tokenizer.as_deref().map_or_else(|| json!([]), |tokenizer| logprobs::list(positions, tokenizer))
+    }
+
     /// The items of a whole answer. Only the last of one that was cut off is incomplete.
     pub(super) fn of_answer(&self, answer: &Answer, status: &str, reasoning_open: bool) -> Vec<Value> {
         let mut items = Vec::new();
@@ -23,7 +33,7 @@ impl Items {
         }
         if !answer.content.is_empty() {
             let status = if answer.calls.is_empty() { status } else { COMPLETED };
-            items.push(message(&ids::item("msg_"), &answer.content, status));
+            items.push(message(&ids::item("msg_"), &answer.content, self.logprobs(&answer.logprobs), status));
         }
         items.extend(answer.calls.iter().map(|call| {
             let target = self.names.target(&call.name);
@@ -38,13 +48,13 @@ pub(super) fn reasoning(id: &str, text: &str, status: &str) -> Value {
     json!({"type": "reasoning", "id": id, "status": status, "summary": summary})
 }
 
-pub(super) fn message(id: &str, text: &str, status: &str) -> Value {
-    let content = if text.is_empty() { json!([]) } else { json!([output_text(text)]) };
+pub(super) fn message(id: &str, text: &str, logprobs: Value, status: &str) -> Value {
+    let content = if text.is_empty() { json!([]) } else { json!([output_text(text, logprobs)]) };
     json!({"type": "message", "id": id, "status": status, "role": "assistant", "content": content})
 }
 
-pub(super) fn output_text(text: &str) -> Value {
-    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+pub(super) fn output_text(text: &str, logprobs: Value) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs})
 }
 
 /// What the ids of a target's items begin with.

@@ -70,6 +70,7 @@ fn add(node: &Node<'_>, namespace: Option<&str>, offer: &mut Offer, names: &mut 
             let target = Target::Function { name: name.to_owned(), namespace: namespace.map(str::to_owned) };
             let prompt_name = prompt_name(namespace, name);
             offer.add(&prompt_name, tool.str("description")?, tools::schema_of(tool, "parameters")?);
+            offer.hold(&prompt_name, tool)?;
             names.0.push((prompt_name, target));
         }
         "custom" => {

@@ -6,8 +6,9 @@ use super::offer::{self, Names};
 use crate::ask::{Ask, Reading, Wording};
 use crate::continuation::{self, Kept, Protocol, Said};
 use crate::reader::{Fields, Node};
+use crate::structured;
 use crate::tools::{self, Offer};
-use crate::{ApiError, params, thinking};
+use crate::{ApiError, logprobs, params, thinking};
 use ds4_model::CallRelease;
 use ds4_units::Tokens;
 use serde_json::Value;
@@ -42,18 +43,21 @@ pub(super) fn read(body: &Value, id: &str, reading: Reading<'_>) -> Result<Respo
     let choice = tools::read_choice(fields, offer::named_in)?;
     let parallel = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let offered = said.offer.clone().chosen(choice, parallel, CallRelease::Whole)?;
+    let form = fields.get("text").map_or(Ok(None), |text| structured::format_of(text.fields()?))?;
+    let mut wording = Wording::Conversation(reading.conversation(&said.whole(), wanted, offered));
+    let constraints = structured::constraints(form, said.offer.strict(), &mut wording, reading)?;
     // A client that wants nothing stored goes on by replaying everything.
     let stored = fields.bool("store")? != Some(false);
     Ok(ResponsesRequest {
         ask: Ask {
-            wording: Wording::Conversation(reading.conversation(&said.whole(), wanted, offered)),
+            wording,
             sampling: params::sampling(fields, wanted, reading.settings)?,
             stop: Vec::new(),
             max_tokens: max_tokens(fields)?.unwrap_or(reading.settings.max_tokens),
             stream: fields.bool("stream")?.unwrap_or(false),
-            top_logprobs: None,
+            top_logprobs: top_logprobs(fields)?,
             prompt_logprobs: false,
-            constraint: None,
+            constraints,
             kept: Some(Kept { protocol: Protocol::Responses, id: stored.then(|| id.to_owned()), said }),
         },
         model: reading.model_name(model),
@@ -88,14 +92,13 @@ fn refuse_unsupported(fields: Fields<'_>) -> Result<(), ApiError> {
     if fields.str("truncation")?.is_some_and(|way| way != "disabled") {
         return Err(ApiError::about("truncation", "truncation: only \"disabled\" is supported"));
     }
-    if fields.count("top_logprobs")?.is_some_and(|count| count > 0) {
-        return Err(ApiError::about("top_logprobs", "top_logprobs: is not supported; leave it out"));
-    }
-    let Some(text) = fields.get("text") else { return Ok(()) };
-    let text = text.fields()?;
-    let Some(format) = text.get("format") else { return Ok(()) };
-    match format.fields()?.str("type")? {
-        None | Some("text") => Ok(()),
-        Some(other) => Err(params::no_structured_output("text.format", other)),
-    }
+    Ok(())
+}
+
+/// Log-probabilities come with the texts where `include` names them; `top_logprobs` says how many alternatives.
+fn top_logprobs(fields: Fields<'_>) -> Result<Option<usize>, ApiError> {
+    let count = logprobs::top(fields, "top_logprobs", logprobs::TOP_MAX)?;
+    let Some(include) = fields.get("include") else { return Ok(count.filter(|count| *count > 0)) };
+    let named = include.array()?.iter().any(|name| name == "message.output_text.logprobs");
+    Ok(if named { Some(count.unwrap_or(0)) } else { count.filter(|count| *count > 0) })
 }

@@ -115,14 +115,7 @@ async fn what_does_not_work_yet_is_refused_by_name() {
     let tool = json!([{"type": "function", "function": {"name": "f"}}]);
     assert_refused(vec![
         (with("n", json!(2)), "n: is not supported; leave it out", "n"),
-        (with("logprobs", json!(true)), "logprobs: is not supported; leave it out", "logprobs"),
         (with("logit_bias", json!({"5": 1})), "logit_bias: is not supported; leave it out", "logit_bias"),
-        (
-            with("response_format", json!({"type": "json_object"})),
-            "response_format type 'json_object' is not supported: structured output is unsupported; omit \
-             response_format or use type \"text\"",
-            "response_format",
-        ),
         (
             with("tools", tool.clone()),
             "tools: tool calls are not supported yet; leave tools out or send \"tool_choice\": \"none\"",

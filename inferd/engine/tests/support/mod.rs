@@ -114,7 +114,7 @@ impl<C: PromptCodec + 'static> Bench<C> {
             sampling: Sampling::GREEDY,
             stop: Vec::new(),
             max_tokens: Tokens(max_tokens),
-            constraint: None,
+            constraints: Vec::new(),
             top_logprobs: None,
             prompt_logprobs: false,
         }
