@@ -6,6 +6,8 @@
 
 template <class Element>
 static __device__ __forceinline__ void embed(const Elements &table, const uint32_t *tokens, float *out) {
+    wait_for_previous();
+    let_next_start();
     const uint32_t row = blockIdx.y, token = tokens[row];
     for (uint32_t k = blockIdx.x * blockDim.x + threadIdx.x; k < table.columns; k += gridDim.x * blockDim.x) {
         const float value = Element::at(table, token, k);

@@ -11,11 +11,10 @@ struct Grouping {
     uint32_t *slots;            // the slot of every route
     float *slot_weights;
     Group *groups;
-    uint32_t *group_count;
     uint32_t routes;
     uint32_t stack;             // experts
     uint32_t group_rows;        // rows of a group at most
-    uint32_t reserved;
+    uint32_t group_room;        // groups there can be: those that there are not get no rows
 };
 
 static __device__ __forceinline__ uint32_t warp_prefix(uint32_t x, uint32_t lane) {
@@ -30,6 +29,8 @@ static __device__ __forceinline__ uint32_t warp_prefix(uint32_t x, uint32_t lane
 // in order. Shared memory: GROUPING_WARPS + 2 words per expert.
 extern "C" __global__ void __launch_bounds__(GROUPING_WARPS * 32) experts_group(Grouping grouping) {
     extern __shared__ uint32_t words[];
+    wait_for_previous();
+    let_next_start();
     const uint32_t stack = grouping.stack, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     uint32_t *own = words + warp * stack, *starts = words + GROUPING_WARPS * stack, *firsts = starts + stack;
     const uint32_t length = (grouping.routes + GROUPING_WARPS * 32 - 1) / (GROUPING_WARPS * 32) * 32;
@@ -65,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(GROUPING_WARPS * 32) experts_group(
             slots += __shfl_sync(0xffffffffu, count_sum, 31);
             groups += __shfl_sync(0xffffffffu, cut_sum, 31);
         }
-        if (!lane) *grouping.group_count = groups;
+        for (uint32_t group = groups + lane; group < grouping.group_room; group += 32) grouping.groups[group] = {0, 0, 0, 0};
     }
     __syncthreads();
     for (uint32_t first = begin; first < end; first += 32) {
@@ -89,6 +90,8 @@ extern "C" __global__ void __launch_bounds__(GROUPING_WARPS * 32) experts_group(
 // `sums` holds the shared expert's rows; the routed experts' are added in the order of the row's routes.
 extern "C" __global__ void __launch_bounds__(256)
 experts_combine(float *sums, const float *outputs, const uint32_t *slots, uint32_t width, uint32_t) {
+    wait_for_previous();
+    let_next_start();
     const uint32_t row = blockIdx.y;
     for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < width; i += gridDim.x * blockDim.x) {
         float sum = sums[(size_t)row * width + i];

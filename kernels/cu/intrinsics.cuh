@@ -94,3 +94,29 @@ static __device__ __forceinline__ void copies_done() {
 // With programmatic launches: what follows may start; what came before has ended and is visible.
 static __device__ __forceinline__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 static __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// The blocks of threads of a cluster share memory; one block alone is a cluster of one.
+static __device__ __forceinline__ uint32_t cluster_size() {
+    uint32_t size;
+    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+    return size;
+}
+
+static __device__ __forceinline__ uint32_t cluster_rank() {
+    uint32_t rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+static __device__ __forceinline__ void cluster_barrier(uint32_t size) {
+    if (size > 1) asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+    else __syncthreads();
+}
+
+// A float of shared memory of the cluster's block `rank`.
+static __device__ __forceinline__ float load_cluster(uint32_t at, uint32_t rank, uint32_t size) {
+    float value;
+    if (size > 1) asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %1, %2; ld.shared::cluster.f32 %0, [a]; }" : "=f"(value) : "r"(at), "r"(rank) : "memory");
+    else asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(at) : "memory");
+    return value;
+}

@@ -4,19 +4,23 @@
 #include "product.cuh"
 
 template <> __device__ void fill_tables<IQ2_XXS>(uint32_t *tables) {
-    for (uint32_t i = threadIdx.x; i < IQ2_XXS::TABLES; i += blockDim.x) tables[i] = IQ2_XXS::table_entry(i, IQ2_GRID);
+    for (uint32_t i = threadIdx.x; i < IQ2_XXS::TABLES * TABLE_COPIES; i += blockDim.x) tables[i] = IQ2_XXS::table_entry(i / TABLE_COPIES, IQ2_GRID);
 }
 
-#define KERNELS(NAME, WEIGHTS)                                                                                           \
-    extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, 2) multiply_stream8_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 1>(product); }  \
-    extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, 1) multiply_stream16_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 2>(product); } \
-    extern "C" __global__ void __launch_bounds__(TILE_WARPS * 32, 2) multiply_tile_##NAME(const __grid_constant__ Product product) { tile<WEIGHTS>(product); }
+// BLOCKS: of threads that should share a multiprocessor. AHEAD: see `stream`, for 8 rows and for 16.
+#define KERNELS(NAME, WEIGHTS, BLOCKS, AHEAD8, AHEAD16)                                                                   \
+    extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, BLOCKS)                                               \
+    multiply_stream8_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 1, AHEAD8>(product); }            \
+    extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, 2)                                                    \
+    multiply_stream16_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 2, AHEAD16>(product); }          \
+    extern "C" __global__ void __launch_bounds__(TILE_WARPS * 32, 2)                                                      \
+    multiply_tile_##NAME(const __grid_constant__ Product product) { tile<WEIGHTS>(product); }
 
-KERNELS(q8_0, Q8_0)
-KERNELS(f16, F16)
-KERNELS(q2_k, Q2_K)
-KERNELS(q4_k, Q4_K)
-KERNELS(iq2_xxs, IQ2_XXS)
+KERNELS(q8_0, Q8_0, 2, true, false)
+KERNELS(f16, F16, 2, false, false)
+KERNELS(q2_k, Q2_K, 3, true, true)
+KERNELS(q4_k, Q4_K, 3, false, false)
+KERNELS(iq2_xxs, IQ2_XXS, 3, true, true)
 
 struct PlainF32 {
     typedef float Stored;

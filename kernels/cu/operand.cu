@@ -33,13 +33,15 @@ static __device__ __forceinline__ float2 part(float2 x, Half2 &high, Half2 &low)
 
 // `source(quad)` gives four channels, zeros past the end.
 template <class Source> static __device__ __forceinline__ void convert(const Destination &to, const Source &source) {
+    wait_for_previous();
+    let_next_start();
     const uint32_t row = blockIdx.x, quads = blocks_of(to.columns) * BLOCK_QUADS;
     float largest = 0;
     for (uint32_t quad = threadIdx.x; quad < quads; quad += blockDim.x) {
         const float4 x = source(quad);
         largest = fmaxf(fmaxf(largest, fmaxf(fabsf(x.x), fabsf(x.y))), fmaxf(fabsf(x.z), fabsf(x.w)));
     }
-    const int exponent = min(max((int)(__float_as_uint(largest_of_block(largest)) >> 23) - 127, -100), 100);
+    const int exponent = min(max((int)(__float_as_uint(largest_of_block(largest)) >> 23) - 127, -112), 127);
     const float scale = __uint_as_float((uint32_t)(127 + 14 - exponent) << 23);
     if (!threadIdx.x) to.scales[row] = __uint_as_float((uint32_t)(127 - 14 + exponent) << 23);
     uint4 *out = to.operand + (size_t)row * blocks_of(to.columns) * BLOCK_ENTRIES;
@@ -79,13 +81,13 @@ struct FromRows {
 
 // silu(min(gate, clamp)) * clamp(up) * weight
 struct FromGates {
-    const float *gate, *up;
+    const float *gate, *up, *weight;
     uint32_t columns;
-    float clamp, weight;
+    float clamp;
 
     __device__ __forceinline__ float one(float g, float u) const {
         const float capped = fminf(g, clamp);
-        return capped * sigmoid(capped) * fminf(fmaxf(u, -clamp), clamp) * weight;
+        return capped * sigmoid(capped) * fminf(fmaxf(u, -clamp), clamp) * (weight ? *weight : 1);
     }
     __device__ __forceinline__ float4 operator()(uint32_t quad) const {
         const float4 g = load_quad(gate, quad, columns), u = load_quad(up, quad, columns);
@@ -101,5 +103,5 @@ extern "C" __global__ void __launch_bounds__(1024) operand_rows(const float *row
 extern "C" __global__ void __launch_bounds__(1024)
 operand_activated(const float *gates, const float *ups, const float *weights, Destination to, float clamp, uint32_t) {
     const size_t first = (size_t)blockIdx.x * to.columns;
-    convert(to, FromGates{gates + first, ups + first, to.columns, clamp, weights ? weights[blockIdx.x] : 1});
+    convert(to, FromGates{gates + first, ups + first, weights ? weights + blockIdx.x : nullptr, to.columns, clamp});
 }

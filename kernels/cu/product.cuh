@@ -3,8 +3,10 @@
 // Every result is the sum, in order, of one part per block of 256 channels, and a part is what weights.cuh computes in
 // a fixed order. So a row's result has the same bits whichever kernel computed it, and whatever rows came with it.
 //
-// stream: few rows. A block of threads takes some panels of 16 weight rows; its warps share out their parts, which meet
-// in shared memory. Weights go from memory to registers in 16-byte loads; activations come through the cache.
+// stream: few rows. A cluster of blocks of threads takes some panels of 16 weight rows and shares out their blocks of
+// channels, a warp a part at a time; the parts meet in shared memory. Weights go from memory to registers in 16-byte
+// loads; activations come through the cache, or lie in shared memory where a format takes long to decode and so has no
+// registers to wait for them with (measured: each kind is the faster one for its formats).
 // tile: many rows. A warp takes a panel, 64 rows of activations pass by in shared memory.
 #pragma once
 #include "weights.cuh"
@@ -24,14 +26,13 @@ struct Product {
     const uint4 *operand;           // rows of `blocks * BLOCK_ENTRIES` entries
     const float *scales;            // one per operand row: what its results are multiplied with
     const Group *groups;            // null: the rows of every part of a row in turn
-    const uint32_t *group_count;
     const uint32_t *sources;        // operand row of every row of a group; null: the row itself
     uint32_t columns;
     uint32_t outputs;               // rows of one matrix, or of one part
     uint32_t parts;                 // without groups: parts of an operand row, each with its own weight rows
     uint32_t rows;                  // without groups: rows
-    uint32_t panels_per_block;
-    uint32_t reserved;
+    uint32_t panels_per_cluster;
+    uint32_t staged_bytes;          // shared memory for rows of activations
 
     __device__ __forceinline__ const uint8_t *weights(uint32_t index) const { return index ? second_weights : first_weights; }
     __device__ __forceinline__ float *out(uint32_t index) const { return index ? second_out : first_out; }
@@ -44,12 +45,11 @@ struct Share {
 
     __device__ __forceinline__ Share(const Product &product, uint32_t index, uint32_t tile) {
         if (product.groups) {
-            some = index < *product.group_count;
-            if (!some) return;
             const Group group = product.groups[index];
             matrix = group.matrix;
             first = group.first;
             rows = group.rows;
+            some = rows > 0;
             stride = product.outputs;
             column = 0;
         } else {
@@ -69,16 +69,60 @@ struct Share {
     }
 };
 
-// Activation rows in memory: lane (g, t) reads row g of every eight.
+// A row's block in shared memory: 32 bytes after every 16 quads, then the sums, then 16 bytes, so that the 16-byte loads
+// of a warp touch every bank equally whichever way a format strides.
+#define STAGED_SUMS (1024 + 4 * 32)
+#define STAGED_ROW (STAGED_SUMS + 64 + 16)
+
+static __device__ __forceinline__ uint32_t staged_entry(uint32_t entry) { return entry * 16 + entry / 16 * 32; }
+
+// Rows of activations in memory: lane (g, t) reads row g of every eight. Where there are fewer rows, lanes past the last
+// read that one, and their columns of the result are left alone.
 template <int TILES> struct RowsInMemory {
-    const uint4 *rows[TILES];       // at the block; null where there is no row
+    const uint4 *rows[TILES];       // the lane's, at the block
     uint32_t t;
 
-    __device__ __forceinline__ uint4 at(int tile, uint32_t entry) const {
-        return rows[tile] ? __ldg(rows[tile] + entry) : make_uint4(0, 0, 0, 0);
+    // Quad `16 sixteen + within` of lane 0, and STRIDE further for every t.
+    template <int STRIDE> __device__ __forceinline__ uint4 quad(int tile, int sixteen, int within) const {
+        return __ldg(rows[tile] + STRIDE * t + sixteen * 16 + within);
     }
-    template <int STRIDE> __device__ __forceinline__ uint4 quad(int tile, int first) const { return at(tile, STRIDE * t + first); }
-    __device__ __forceinline__ uint4 sums(int tile) const { return at(tile, BLOCK_QUADS + t); }
+    __device__ __forceinline__ uint4 sums(int tile) const { return __ldg(rows[tile] + BLOCK_QUADS + t); }
+};
+
+// The same in shared memory.
+template <int TILES> struct StagedRows {
+    uint32_t narrow[TILES], wide[TILES], last[TILES];   // the lane's quads at strides 2 and 16, and its sums
+
+    __device__ __forceinline__ StagedRows(uint32_t base, uint32_t lane, uint32_t count) {
+        const uint32_t t = lane & 3;
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++) {
+            const uint32_t row = base + min(tile * 8 + (lane >> 2), count - 1) * STAGED_ROW;
+            narrow[tile] = row + t * 32;
+            wide[tile] = row + t * (256 + 32);
+            last[tile] = row + STAGED_SUMS + t * 16;
+        }
+    }
+    template <int STRIDE> __device__ __forceinline__ uint4 quad(int tile, int sixteen, int within) const {
+        return load_shared_16((STRIDE == 2 ? narrow : wide)[tile] + sixteen * (256 + 32) + within * 16);
+    }
+    __device__ __forceinline__ uint4 sums(int tile) const { return load_shared_16(last[tile]); }
+};
+
+// Sixty-four of them: as far apart as they lie, all of them there.
+struct StagedTile {
+    uint32_t narrow, wide, last;
+
+    __device__ __forceinline__ StagedTile(uint32_t base, uint32_t lane) {
+        const uint32_t row = base + (lane >> 2) * STAGED_ROW, t = lane & 3;
+        narrow = row + t * 32;
+        wide = row + t * (256 + 32);
+        last = row + STAGED_SUMS + t * 16;
+    }
+    template <int STRIDE> __device__ __forceinline__ uint4 quad(int tile, int sixteen, int within) const {
+        return load_shared_16((STRIDE == 2 ? narrow : wide) + tile * 8 * STAGED_ROW + sixteen * (256 + 32) + within * 16);
+    }
+    __device__ __forceinline__ uint4 sums(int tile) const { return load_shared_16(last + tile * 8 * STAGED_ROW); }
 };
 
 template <class Weights> static __device__ void fill_tables(uint32_t *tables);
@@ -88,49 +132,77 @@ template <> __device__ void fill_tables<Q2_K>(uint32_t *) {}
 template <> __device__ void fill_tables<Q4_K>(uint32_t *) {}
 
 #define STREAM_WARPS 8
-#define STREAM_PARTS 64             // parts that meet in shared memory at a time, for 8 rows
 
-template <class Weights, int TILES>
+// The rows' channels in `count` blocks from `first` on: block by block, row by row.
+static __device__ __forceinline__ void stage_rows(
+    uint32_t to, const Product &product, const Share &share, uint32_t blocks, uint32_t first, uint32_t count) {
+    for (uint32_t i = threadIdx.x / 32; i < count * share.rows; i += STREAM_WARPS) {
+        const uint32_t n = i % share.rows, lane = threadIdx.x & 31;
+        const uint4 *row = product.operand + ((size_t)share.source(product, n) * blocks + first + i / share.rows) * BLOCK_ENTRIES;
+        const uint32_t at = to + i * STAGED_ROW;
+        copy_async_16(at + staged_entry(lane), row + lane);
+        copy_async_16(at + staged_entry(lane + 32), row + lane + 32);
+        if (lane < 4) copy_async_16(at + STAGED_SUMS + lane * 16, row + BLOCK_QUADS + lane);
+    }
+    copies_done();
+}
+
+// AHEAD: a warp loads its next block while it multiplies one, where registers allow.
+template <class Weights, int TILES, bool AHEAD>
 static __device__ __forceinline__ void stream(const Product &product) {
-    constexpr int ROWS = 8 * TILES, RESULTS = PANEL_ROWS * ROWS, ROOM = STREAM_PARTS / TILES;
-    __shared__ float parts[ROOM * RESULTS];
-    __shared__ uint32_t tables[Weights::TABLES ? Weights::TABLES : 1];
+    constexpr uint32_t ROWS = 8 * TILES, RESULTS = PANEL_ROWS * ROWS;
+    extern __shared__ __align__(128) float parts[];
+    __shared__ uint32_t tables[Weights::TABLES ? Weights::TABLES * TABLE_COPIES : 1];
+    const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5, blocks = blocks_of(product.columns);
+    const uint32_t ranks = cluster_size(), rank = cluster_rank(), blocks_a_rank = (blocks + ranks - 1) / ranks;
+    if (product.groups) wait_for_previous();
     const Share share(product, blockIdx.y, ROWS);
     if (!share.some) return;
-    const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5, blocks = blocks_of(product.columns);
     const uint32_t begin = share.matrix * product.outputs, end = begin + product.outputs;
-    const uint32_t panel = begin / PANEL_ROWS + blockIdx.x * product.panels_per_block;
+    const uint32_t panel = begin / PANEL_ROWS + blockIdx.x / ranks * product.panels_per_cluster;
     if (panel * PANEL_ROWS >= end) return;
-    const uint32_t panels = min(product.panels_per_block, (end - 1) / PANEL_ROWS + 1 - panel);
-    const Place place = {product.weights(blockIdx.z), product.columns, end - 1, lane, shared_address(tables)};
-    float *out = product.out(blockIdx.z);
+    const uint32_t panels = min(product.panels_per_cluster, (end - 1) / PANEL_ROWS + 1 - panel);
+    const uint32_t first = rank * blocks_a_rank, own = first < blocks ? min(blocks_a_rank, blocks - first) : 0, items = panels * own;
+    const Place place = {product.weights(blockIdx.z), product.columns, end - 1, lane, shared_address(tables) + lane % TABLE_COPIES * 4};
 
-    Block<Weights> weights;
-    // Blocks of channels in rounds that fit in shared memory; one round but for very long rows.
-    const uint32_t in_round = min(blocks, ROOM / panels);
-    if (warp < panels * in_round) weights.load(place, panel + warp / in_round, warp % in_round);
+    // Items block by block: warps that multiply different panels read the same activations at the same time.
+    uint32_t at = warp % panels, block = first + warp / panels;
+    Block<Weights> next;
+    if (warp < items) next.load(place, panel + at, block);
     fill_tables<Weights>(tables);
     wait_for_previous();
     let_next_start();
+    const uint32_t staged = shared_address(parts + product.panels_per_cluster * blocks_a_rank * RESULTS);
+    const uint32_t at_a_time = Weights::STAGED ? max(product.staged_bytes / (share.rows * STAGED_ROW), 1) : blocks;
     const uint4 *rows[TILES];
 #pragma unroll
-    for (int tile = 0; tile < TILES; tile++) {
-        const uint32_t n = tile * 8 + (lane >> 2);
-        rows[tile] = n < share.rows ? product.operand + (size_t)share.source(product, n) * blocks * BLOCK_ENTRIES : nullptr;
-    }
-    if (Weights::TABLES) __syncthreads();
-
-    for (uint32_t first = 0; first < blocks; first += in_round) {
-        const uint32_t round = min(in_round, blocks - first), items = panels * round;
-        for (uint32_t item = warp; item < items; item += STREAM_WARPS) {
-            const uint32_t block = first + item % round;
-            if (first || item >= STREAM_WARPS) weights.load(place, panel + item / round, block);
-            RowsInMemory<TILES> activations;
-            activations.t = lane & 3;
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) activations.rows[tile] = rows[tile] ? rows[tile] + block * BLOCK_ENTRIES : nullptr;
+    for (int tile = 0; tile < TILES; tile++)
+        rows[tile] = product.operand + (size_t)share.source(product, min(tile * 8 + (lane >> 2), share.rows - 1)) * blocks * BLOCK_ENTRIES;
+    uint32_t item = warp;
+    for (uint32_t done = 0; done < own; done += at_a_time) {
+        const uint32_t now = min(at_a_time, own - done);
+        if (Weights::STAGED) {
+            if (done) __syncthreads();
+            stage_rows(staged, product, share, blocks, first + done, now);
+            __syncthreads();
+        }
+        for (; item < (done + now) * panels; item += STREAM_WARPS) {
+            const uint32_t current = block;
+            if (!AHEAD && item != warp) next.load(place, panel + at, block);
+            const Block<Weights> weights = next;
+            for (at += STREAM_WARPS; at >= panels; at -= panels) block++;
+            if (AHEAD && item + STREAM_WARPS < items) next.load(place, panel + at, block);
             float part[TILES][4];
-            weights.multiply(part, place, activations);
+            if constexpr (Weights::STAGED) {
+                const StagedRows<TILES> activations(staged + (current - first - done) * share.rows * STAGED_ROW, lane, share.rows);
+                weights.multiply(part, place, activations);
+            } else {
+                RowsInMemory<TILES> activations;
+                activations.t = lane & 3;
+#pragma unroll
+                for (int tile = 0; tile < TILES; tile++) activations.rows[tile] = rows[tile] + current * BLOCK_ENTRIES;
+                weights.multiply(part, place, activations);
+            }
             float *to = parts + item * RESULTS + (lane >> 2) * ROWS + 2 * (lane & 3);
 #pragma unroll
             for (int tile = 0; tile < TILES; tile++) {
@@ -138,60 +210,48 @@ static __device__ __forceinline__ void stream(const Product &product) {
                 *(float2 *)(to + 8 * tile + 8 * ROWS) = make_float2(part[tile][2], part[tile][3]);
             }
         }
-        __syncthreads();
-        for (uint32_t result = threadIdx.x; result < panels * RESULTS; result += STREAM_WARPS * 32) {
-            const uint32_t n = result % ROWS, row = (panel + result / RESULTS) * PANEL_ROWS + result / ROWS % PANEL_ROWS;
-            if (n >= share.rows || row < begin || row >= end) continue;
-            float *to = out + (size_t)(share.first + n) * share.stride + share.column + (row - begin);
-            float sum = first ? *to : 0;
-            for (uint32_t block = 0; block < round; block++) sum += parts[(result / RESULTS * round + block) * RESULTS + result % RESULTS];
-            *to = first + round < blocks ? sum : sum * product.scales[share.source(product, n)];
-        }
-        if (first + round < blocks) __syncthreads();
     }
+    cluster_barrier(ranks);
+    const uint32_t base = shared_address(parts);
+    float *out = product.out(blockIdx.z);
+    for (uint32_t result = rank * blockDim.x + threadIdx.x; result < panels * PANEL_ROWS * share.rows; result += ranks * blockDim.x) {
+        const uint32_t n = result % share.rows, index = result / share.rows, row = panel * PANEL_ROWS + index;
+        if (row < begin || row >= end) continue;
+        float sum = 0;
+        for (uint32_t owner = 0; owner * blocks_a_rank < blocks; owner++) {
+            const uint32_t theirs = min(blocks_a_rank, blocks - owner * blocks_a_rank);
+            const uint32_t at = base + (index / PANEL_ROWS * RESULTS + index % PANEL_ROWS * ROWS + n) * 4;
+#pragma unroll 4
+            for (uint32_t block = 0; block < theirs; block++) sum = __fadd_rn(sum, load_cluster(at + block * panels * RESULTS * 4, owner, ranks));
+        }
+        out[(size_t)(share.first + n) * share.stride + share.column + (row - begin)] = sum * product.scales[share.source(product, n)];
+    }
+    // Nobody's shared memory goes while another block reads it.
+    if (ranks > 1) cluster_barrier(ranks);
 }
 
 // Six warps: two blocks of threads share a multiprocessor at 168 registers a lane, and one computes while the other loads.
 #define TILE_WARPS 6
 #define TILE_ROWS 64
-// A row's quads in shared memory: 32 bytes after every 16 quads and 16 after the row, so that the 16-byte loads of a
-// warp touch every bank equally whichever way a format strides.
-#define STAGED_ROW (1024 + 4 * 32 + 16)
-#define STAGED_BYTES (TILE_ROWS * STAGED_ROW)
 
-struct StagedRows {
-    uint32_t narrow, wide, sum;     // the lane's addresses for strides 2 and 16, and for sums
-
-    __device__ __forceinline__ StagedRows(uint32_t base, uint32_t lane) {
-        const uint32_t row = base + (lane >> 2) * STAGED_ROW, t = lane & 3;
-        narrow = row + t * 32;
-        wide = row + t * (256 + 32);
-        sum = base + STAGED_BYTES + lane * 16;
-    }
-    template <int STRIDE> __device__ __forceinline__ uint4 quad(int tile, int first) const {
-        return load_shared_16((STRIDE == 2 ? narrow : wide) + tile * 8 * STAGED_ROW + first * 16 + (first >> 4) * 32);
-    }
-    __device__ __forceinline__ uint4 sums(int tile) const { return load_shared_16(sum + tile * 512); }
-};
-
-// One block of channels of 64 rows into shared memory. Rows that are not there repeat the first.
-template <bool SUMS>
+// One block of channels of 64 rows into shared memory.
 static __device__ __forceinline__ void stage(uint32_t base, const uint4 *const *rows, uint32_t block) {
     for (uint32_t i = threadIdx.x; i < TILE_ROWS * BLOCK_QUADS; i += TILE_WARPS * 32) {
         const uint32_t n = i / BLOCK_QUADS, quad = i % BLOCK_QUADS;
-        copy_async_16(base + n * STAGED_ROW + quad * 16 + quad / 16 * 32, rows[n] + block * BLOCK_ENTRIES + quad);
+        copy_async_16(base + n * STAGED_ROW + staged_entry(quad), rows[n] + block * BLOCK_ENTRIES + quad);
     }
-    if (SUMS)
-        for (uint32_t i = threadIdx.x; i < TILE_ROWS * 4; i += TILE_WARPS * 32)
-            copy_async_16(base + STAGED_BYTES + i * 16, rows[i / 4] + block * BLOCK_ENTRIES + BLOCK_QUADS + i % 4);
+    for (uint32_t i = threadIdx.x; i < TILE_ROWS * 4; i += TILE_WARPS * 32)
+        copy_async_16(base + i / 4 * STAGED_ROW + STAGED_SUMS + i % 4 * 16, rows[i / 4] + block * BLOCK_ENTRIES + BLOCK_QUADS + i % 4);
     copies_done();
 }
 
 template <class Weights>
 static __device__ __forceinline__ void tile(const Product &product) {
     extern __shared__ __align__(128) uint8_t staged[];
-    __shared__ uint32_t tables[Weights::TABLES ? Weights::TABLES : 1];
+    __shared__ uint32_t tables[Weights::TABLES ? Weights::TABLES * TABLE_COPIES : 1];
     __shared__ const uint4 *rows[TILE_ROWS];
+    wait_for_previous();
+    let_next_start();
     const Share share(product, blockIdx.y, TILE_ROWS);
     if (!share.some) return;
     const uint32_t lane = threadIdx.x & 31, blocks = blocks_of(product.columns);
@@ -200,9 +260,9 @@ static __device__ __forceinline__ void tile(const Product &product) {
     if (first_panel > last) return;
     // Warps past the last panel repeat it and store nothing: every warp takes part in staging.
     const uint32_t wanted = first_panel + (threadIdx.x >> 5), panel = min(wanted, last);
-    const Place place = {product.weights(blockIdx.z), product.columns, end - 1, lane, shared_address(tables)};
+    const Place place = {product.weights(blockIdx.z), product.columns, end - 1, lane, shared_address(tables) + lane % TABLE_COPIES * 4};
     const uint32_t base = shared_address(staged);
-    const StagedRows activations(base, lane);
+    const StagedTile activations(base, lane);
     fill_tables<Weights>(tables);
     if (threadIdx.x < TILE_ROWS) {
         const uint32_t source = share.source(product, threadIdx.x < share.rows ? threadIdx.x : 0);
@@ -217,7 +277,7 @@ static __device__ __forceinline__ void tile(const Product &product) {
         if (Weights::PIECES < 4) piece = Weights::load(place, panel, block, 0);
         const typename Weights::Head head = Weights::load_head(place, panel, block);
         __syncthreads();
-        stage<Weights::MINIMA>(base, rows, block);
+        stage(base, rows, block);
         __syncthreads();
         float part[TILE_ROWS / 8][4];
         clear(part);
@@ -231,7 +291,7 @@ static __device__ __forceinline__ void tile(const Product &product) {
 #pragma unroll
         for (int n = 0; n < TILE_ROWS / 8; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) sum[n][i] += part[n][i];
+            for (int i = 0; i < 4; i++) sum[n][i] = __fadd_rn(sum[n][i], part[n][i]);
     }
     if (wanted > last) return;
     float *out = product.out(blockIdx.z);
@@ -248,6 +308,8 @@ static __device__ __forceinline__ void tile(const Product &product) {
 // Types without codes: a warp takes a weight row and up to eight rows of activations, and multiplies in f32.
 template <class Element>
 static __device__ __forceinline__ void plain(const Product &product) {
+    wait_for_previous();
+    let_next_start();
     const Share share(product, blockIdx.y, 8);
     if (!share.some) return;
     const uint32_t lane = threadIdx.x & 31, output = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;

@@ -1,6 +1,7 @@
 // route: score = sqrt(softplus(logit)); the six best of score + bias, the lower id on ties, or six fixed ones per token;
 // weight = score / sum of the chosen scores * scale. A warp a row.
 #include "common.cuh"
+#include "intrinsics.cuh"
 
 #define EXPERTS_USED 6
 #define ROUTE_WARPS 4
@@ -30,6 +31,8 @@ static __device__ __forceinline__ uint64_t order(float x, uint32_t id) {
 
 extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32) route(Router router) {
     extern __shared__ uint64_t keys_of_block[];
+    wait_for_previous();
+    let_next_start();
     const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = blockIdx.x * ROUTE_WARPS + warp;
     if (row >= router.rows) return;
     const float *logits = router.logits + (size_t)row * router.stack;

@@ -42,15 +42,16 @@ static __device__ __forceinline__ void step(float (&sum)[4], const Half2 (&a)[4]
     multiply_16x8x16(sum, a, quad.z, quad.w);
 }
 
-// `scale * product`, and with minima `scale * product - minimum * sums`.
+// `scale * product`, rounded: what follows must not fuse it in one kernel and not in another. With minima
+// `scale * product - minimum * sums`.
 template <int TILES>
 static __device__ __forceinline__ void scale_rows(float (&part)[TILES][4], float upper, float lower) {
 #pragma unroll
     for (int tile = 0; tile < TILES; tile++) {
-        part[tile][0] *= upper;
-        part[tile][1] *= upper;
-        part[tile][2] *= lower;
-        part[tile][3] *= lower;
+        part[tile][0] = __fmul_rn(part[tile][0], upper);
+        part[tile][1] = __fmul_rn(part[tile][1], upper);
+        part[tile][2] = __fmul_rn(part[tile][2], lower);
+        part[tile][3] = __fmul_rn(part[tile][3], lower);
     }
 }
 
@@ -90,7 +91,7 @@ template <int TILES> static __device__ __forceinline__ void clear(float (&part)[
 struct Nothing {};
 
 struct Q8_0 {
-    enum { PIECES = 4, TABLES = 0, MINIMA = 0, TILE_BYTES = 1088 };
+    enum { STAGED = 0, PIECES = 4, TABLES = 0, TILE_BYTES = 1088 };
     typedef Nothing Head;
     struct Piece { uint4 codes[2]; uint2 scales; };
 
@@ -133,8 +134,8 @@ struct Q8_0 {
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
                 float sum[4] = {0, 0, 0, 0};
-                step(sum, a[0], activations.template quad<2>(n, index * 16 + block * 8));
-                step(sum, a[1], activations.template quad<2>(n, index * 16 + block * 8 + 1));
+                step(sum, a[0], activations.template quad<2>(n, index, block * 8));
+                step(sum, a[1], activations.template quad<2>(n, index, block * 8 + 1));
                 part[n][0] = fmaf(upper, sum[0], part[n][0]);
                 part[n][1] = fmaf(upper, sum[1], part[n][1]);
                 part[n][2] = fmaf(lower, sum[2], part[n][2]);
@@ -149,7 +150,7 @@ struct Q8_0 {
 
 // Raw rows; channels are multiples of 8.
 struct F16 {
-    enum { PIECES = 4, TABLES = 0, MINIMA = 0 };
+    enum { STAGED = 0, PIECES = 4, TABLES = 0 };
     typedef Nothing Head;
     struct Piece { uint4 rows[2][2]; };
 
@@ -178,9 +179,9 @@ struct F16 {
             const uint4 upper = piece.rows[0][i], lower = piece.rows[1][i];
             const Half2 first[4] = {upper.x, lower.x, upper.y, lower.y}, second[4] = {upper.z, lower.z, upper.w, lower.w};
 #pragma unroll
-            for (int n = 0; n < TILES; n++) step(part[n], first, activations.template quad<2>(n, index * 16 + i * 8));
+            for (int n = 0; n < TILES; n++) step(part[n], first, activations.template quad<2>(n, index, i * 8));
 #pragma unroll
-            for (int n = 0; n < TILES; n++) step(part[n], second, activations.template quad<2>(n, index * 16 + i * 8 + 1));
+            for (int n = 0; n < TILES; n++) step(part[n], second, activations.template quad<2>(n, index, i * 8 + 1));
         }
     }
 
@@ -189,7 +190,7 @@ struct F16 {
 };
 
 struct Q2_K {
-    enum { PIECES = 1, TABLES = 0, MINIMA = 1, TILE_BYTES = 1344 };
+    enum { STAGED = 1, PIECES = 1, TABLES = 0, TILE_BYTES = 1344 };
     struct Head { uint4 scales; uint2 factors; };
     struct Piece { uint4 rows[2]; };
 
@@ -227,7 +228,7 @@ struct Q2_K {
                     scaled_codes(a, (word_of(piece.rows[0], 2 * half + i) >> (2 * plane)) & 0x03030303u,
                                  (word_of(piece.rows[1], 2 * half + i) >> (2 * plane)) & 0x03030303u, upper, upper_bias, lower, lower_bias);
 #pragma unroll
-                    for (int n = 0; n < TILES; n++) step(part[n], a, activations.template quad<2>(n, half * 32 + plane * 8 + i));
+                    for (int n = 0; n < TILES; n++) step(part[n], a, activations.template quad<2>(n, half * 2 + plane / 2, plane % 2 * 8 + i));
                 }
             }
     }
@@ -242,7 +243,7 @@ struct Q2_K {
 };
 
 struct Q4_K {
-    enum { PIECES = 2, TABLES = 0, MINIMA = 1, TILE_BYTES = 2304 };
+    enum { STAGED = 1, PIECES = 2, TABLES = 0, TILE_BYTES = 2304 };
     struct Head { uint32_t scales[2], minima[2], factors[2]; };
     struct Piece { uint4 rows[2]; };
 
@@ -293,7 +294,7 @@ struct Q4_K {
                 scaled_codes(a, (word_of(piece.rows[0], i) >> (4 * group)) & 0x0f0f0f0fu,
                              (word_of(piece.rows[1], i) >> (4 * group)) & 0x0f0f0f0fu, upper, upper_bias, lower, lower_bias);
 #pragma unroll
-                for (int n = 0; n < TILES; n++) step(part[n], a, activations.template quad<16>(n, group * 8 + index * 4 + i));
+                for (int n = 0; n < TILES; n++) step(part[n], a, activations.template quad<16>(n, 0, group * 8 + index * 4 + i));
             }
         }
     }
@@ -306,10 +307,13 @@ struct Q4_K {
     }
 };
 
+// Lanes look up different entries, which often lie in the same bank; several copies make that rarer.
+#define TABLE_COPIES 8
+
 // Tables in shared memory: a word per grid entry with a nibble per value (its magnitude's index), then a word per
 // 7-bit sign index with nibbles of 4 where the sign is minus. Both together select one of six bytes.
 struct IQ2_XXS {
-    enum { PIECES = 1, TABLES = 384, MINIMA = 0, TILE_BYTES = 1056 };
+    enum { STAGED = 1, PIECES = 1, TABLES = 384, TILE_BYTES = 1056 };
     struct Head { uint32_t factors; };
     struct Piece { uint4 rows[2]; };
 
@@ -344,9 +348,9 @@ struct IQ2_XXS {
 
     // Eight nibbles: grid entry `part` of a group's four, with its signs.
     static __device__ __forceinline__ uint32_t nibbles(uint32_t tables, uint32_t indices, uint32_t signs, int part) {
-        const uint32_t entry = part == 0 ? (indices << 2) & 0x3fc : (indices >> (8 * part - 2)) & 0x3fc;
-        const uint32_t sign = part == 0 ? (signs << 2) & 0x1fc : (signs >> (7 * part - 2)) & 0x1fc;
-        return load_shared_4(tables + entry) | load_shared_4(tables + 1024 + sign);
+        const uint32_t entry = part == 0 ? indices << 5 : indices >> (8 * part - 5);
+        const uint32_t sign = part == 0 ? signs << 5 : signs >> (7 * part - 5);
+        return load_shared_4(tables + (entry & 255 << 5)) | load_shared_4(tables + (256 << 5) + (sign & 127 << 5));
     }
 
     // 128 + {8, 25, 43} or 128 - {8, 25, 43}, selected by four nibbles.
@@ -371,7 +375,7 @@ struct IQ2_XXS {
                     Half2 a[4];
                     scaled_codes(a, values(above >> (16 * i)), values(below >> (16 * i)), upper, upper_bias, lower, lower_bias);
 #pragma unroll
-                    for (int n = 0; n < TILES; n++) step(part[n], a, activations.template quad<16>(n, group * 8 + eight * 2 + i));
+                    for (int n = 0; n < TILES; n++) step(part[n], a, activations.template quad<16>(n, 0, group * 8 + eight * 2 + i));
                 }
             }
         }

@@ -36,7 +36,7 @@ pub(super) fn embed(device: &Device, table: &DeviceMatrix) -> DeviceRows {
     let out = device.rows(step.rows as usize, columns * STREAMS);
     let kernel = device.kernels.embed.embed.iter().find(|(kind, _)| *kind == table.kind());
     let args = Args::new().with(table.address()).with(step.tokens).with(out.address()).with(columns as u32).with(0u32);
-    let start = Launch::new(1, 256).grid([columns.div_ceil(256) as u32, step.rows, 1]);
+    let start = Launch::new(1, 256).grid([columns.div_ceil(256) as u32, step.rows, 1]).overlap();
     // SAFETY: tokens lie in the vocabulary, which is the rows of the table; `out` has four streams per row.
     unsafe { device.launch(&kernel.expect("a matrix has a supported type").1, start, &args) };
     out

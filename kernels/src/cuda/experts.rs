@@ -3,7 +3,8 @@
 use super::arena::Scratch;
 use super::device::Device;
 use super::loader::Loader;
-use super::multiply::{GroupRows, Groups};
+use super::multiply::Groups;
+use super::multiply_plan::GroupRows;
 use super::route::DeviceRoutes;
 use super::rows::DeviceRows;
 use crate::experts::EXPERTS_USED;
@@ -30,10 +31,12 @@ pub(super) struct GroupedRoutes {
     slots: Scratch,
     weights: Scratch,
     groups: Scratch,
-    count: Scratch,
     most: usize,
-    rows: GroupRows,
+    kernel: GroupRows,
+    /// Rows of a group at most.
+    rows: usize,
     routes: usize,
+    stack: usize,
 }
 
 /// `Grouping` of the kernel.
@@ -46,14 +49,13 @@ struct Grouping {
     slots: DevicePtr,
     slot_weights: DevicePtr,
     groups: DevicePtr,
-    group_count: DevicePtr,
     routes: u32,
     stack: u32,
     group_rows: u32,
-    reserved: u32,
+    group_room: u32,
 }
 
-// SAFETY: seven addresses and four words: every byte belongs to a field.
+// SAFETY: six addresses and four words: every byte belongs to a field.
 unsafe impl bytemuck::NoUninit for Grouping {}
 
 impl Kernels {
@@ -74,18 +76,21 @@ impl GroupedRoutes {
     pub(super) fn new(device: &Device, routes: &DeviceRoutes, stack: usize) -> GroupedRoutes {
         assert!(stack <= STACK_MAX, "{stack} experts are more than the {STACK_MAX} that a launch can group");
         let count = routes.rows() * EXPERTS_USED;
-        let rows = group_rows(count, stack);
-        let most = stack.min(count) + count / rows.count();
+        let kernel = kernel(count, stack);
+        // An expert seldom has more rows than the step; where a table names one twice, it gets another group.
+        let rows = kernel.count().min(routes.rows()).max(1);
+        let most = stack.min(count) + count / rows;
         let words = |count: usize| device.scratch(Bytes((count * size_of::<u32>()) as u64));
         let grouped = GroupedRoutes {
             sources: words(count),
             slots: words(count),
             weights: words(count),
             groups: device.scratch(Bytes((most * GROUP_BYTES) as u64)),
-            count: words(1),
             most,
+            kernel,
             rows,
             routes: count,
+            stack,
         };
         let grouping = Grouping {
             experts: routes.experts(),
@@ -94,13 +99,12 @@ impl GroupedRoutes {
             slots: grouped.slots.address(),
             slot_weights: grouped.weights.address(),
             groups: grouped.groups.address(),
-            group_count: grouped.count.address(),
             routes: count as u32,
             stack: stack as u32,
-            group_rows: rows.count() as u32,
-            reserved: 0,
+            group_rows: rows as u32,
+            group_room: most as u32,
         };
-        let start = Launch::new(1, (GROUPING_WARPS * 32) as u32).shared(shared_bytes(stack));
+        let start = Launch::new(1, (GROUPING_WARPS * 32) as u32).shared(shared_bytes(stack)).overlap();
         // SAFETY: every list was made as long as there are routes, and `groups` as long as there can be groups; the
         // kernel takes expert ids past the stack as its last.
         unsafe { device.launch(&device.kernels.experts.group, start, &Args::new().with(grouping)) };
@@ -114,12 +118,14 @@ impl GroupedRoutes {
 
     /// The groups over rows that lie slot by slot.
     pub(super) fn by_slot(&self) -> Groups {
+        let experts = self.stack.min(self.routes).max(1);
         Groups {
             groups: self.groups.address(),
-            count: self.count.address(),
             sources: DevicePtr(0),
             most: self.most,
+            kernel: self.kernel,
             rows: self.rows,
+            typical_rows: self.routes.div_ceil(experts).min(self.rows),
         }
     }
 
@@ -142,14 +148,14 @@ impl GroupedRoutes {
             .with(self.slots.address())
             .with(width as u32)
             .with(0u32);
-        let start = Launch::new(1, 256).grid([width.div_ceil(256).min(32) as u32, rows as u32, 1]);
+        let start = Launch::new(1, 256).grid([width.div_ceil(256).min(32) as u32, rows as u32, 1]).overlap();
         // SAFETY: `outputs` has a row of the same width per slot, and `slots` six entries per row of `sums`.
         unsafe { device.launch(&device.kernels.experts.combine, start, &args) };
     }
 }
 
 /// As few groups as possible without multiplying many rows that are not there.
-fn group_rows(routes: usize, stack: usize) -> GroupRows {
+fn kernel(routes: usize, stack: usize) -> GroupRows {
     match routes {
         _ if routes <= 4 * stack => GroupRows::Eight,
         _ if routes <= 12 * stack => GroupRows::Sixteen,

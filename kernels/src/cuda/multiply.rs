@@ -5,25 +5,12 @@
 use super::device::Device;
 use super::loader::Loader;
 use super::matrix::DeviceMatrix;
-use super::operand::{self, BLOCK, Operand};
+use super::multiply_plan::{GroupRows, STREAM_SHARED_MAX, Size, TILE_SHARED};
+use super::operand::{self, Operand};
 use super::rows::DeviceRows;
 use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
 use ds4_units::TensorType;
-
-/// Rows of weights that a warp multiplies together.
-const PANEL_ROWS: usize = 16;
-/// Warps of a block of threads, in `stream` and `tile` kernels.
-const STREAM_WARPS: usize = 8;
-const TILE_WARPS: usize = 6;
-/// Parts of eight rows of activations that a `stream` kernel adds up at a time.
-const STREAM_PARTS: usize = 64;
-/// Parts that keep a block of threads busy: two for each warp.
-const STREAM_WORK: usize = 2 * STREAM_WARPS;
-/// Shared memory of a `tile` kernel: 64 rows of 256 channels with the padding between them, and their sums.
-const TILE_SHARED: u32 = 64 * (1024 + 4 * 32 + 16) + 64 * 64;
-/// Rows that `stream` kernels multiply when they are not grouped; from here on a `tile` kernel is faster.
-const STREAM_ROWS: usize = 32;
 
 /// The kernels of this file's `.cu`.
 pub(crate) struct Kernels {
@@ -46,30 +33,23 @@ const FORMATS: [(TensorType, &str); 5] = [
     (TensorType::Q4_K, "q4_k"),
     (TensorType::IQ2_XXS, "iq2_xxs"),
 ];
+/// Threads of a block of the plain kernel, a warp for each output.
+const PLAIN_THREADS: usize = 256;
 /// Types multiplied in `f32`: F16 too, where rows do not fill 16-byte loads.
 const PLAIN: [(TensorType, &str); 3] = [(TensorType::F32, "f32"), (TensorType::F16, "f16"), (TensorType::BF16, "bf16")];
-
-/// How many rows a group has at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GroupRows {
-    /// A `stream` kernel for 8 rows, or the plain one.
-    Eight,
-    /// A `stream` kernel for 16 rows.
-    Sixteen,
-    /// A `tile` kernel.
-    SixtyFour,
-}
 
 /// Groups of rows made by `experts_group`.
 #[derive(Clone, Copy)]
 pub(super) struct Groups {
     pub(super) groups: DevicePtr,
-    pub(super) count: DevicePtr,
     /// The operand row of every row; null: the row itself.
     pub(super) sources: DevicePtr,
     /// Groups there can be.
     pub(super) most: usize,
-    pub(super) rows: GroupRows,
+    pub(super) kernel: GroupRows,
+    /// Rows of a group at most, and of most groups.
+    pub(super) rows: usize,
+    pub(super) typical_rows: usize,
 }
 
 /// `Product` of `cu/product.cuh`.
@@ -81,37 +61,27 @@ struct Product {
     operand: DevicePtr,
     scales: DevicePtr,
     groups: DevicePtr,
-    group_count: DevicePtr,
     sources: DevicePtr,
     columns: u32,
     outputs: u32,
     parts: u32,
     rows: u32,
-    panels_per_block: u32,
-    reserved: u32,
+    panels_per_cluster: u32,
+    staged_bytes: u32,
 }
 
-// SAFETY: nine addresses and six words: every byte belongs to a field.
+// SAFETY: eight addresses and six words: every byte belongs to a field.
 unsafe impl bytemuck::NoUninit for Product {}
-
-impl GroupRows {
-    /// The number.
-    pub(super) fn count(self) -> usize {
-        match self {
-            GroupRows::Eight => 8,
-            GroupRows::Sixteen => 16,
-            GroupRows::SixtyFour => 64,
-        }
-    }
-}
 
 impl Kernels {
     pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
         let function = |variant: &str, name: &str| loader.function("multiply", &format!("multiply_{variant}_{name}"));
         let format = |(kind, name)| -> Result<_, CudaError> {
             let tile = function("tile", name)?;
-            tile.allow_shared(TILE_SHARED)?;
+            tile.allow_shared(TILE_SHARED as u32)?;
             let (stream8, stream16) = (function("stream8", name)?, function("stream16", name)?);
+            stream8.allow_shared(STREAM_SHARED_MAX as u32)?;
+            stream16.allow_shared(STREAM_SHARED_MAX as u32)?;
             Ok((kind, Format { stream8, stream16, tile }))
         };
         Ok(Kernels {
@@ -123,18 +93,23 @@ impl Kernels {
         })
     }
 
-    /// The kernel for this matrix, and whether it is the plain one.
-    fn choose(&self, matrix: &DeviceMatrix, rows: GroupRows) -> (&Function, bool) {
+    /// Whether the matrix units do not take this matrix: it has no codes, or its rows do not fill 16-byte loads.
+    fn is_plain(&self, matrix: &DeviceMatrix) -> bool {
         let whole_loads = matrix.kind() != TensorType::F16 || matrix.columns().is_multiple_of(8);
-        let format = self.formats.iter().find(|(kind, _)| *kind == matrix.kind() && whole_loads);
-        match (format, rows) {
-            (Some((_, format)), GroupRows::Eight) => (&format.stream8, false),
-            (Some((_, format)), GroupRows::Sixteen) => (&format.stream16, false),
-            (Some((_, format)), GroupRows::SixtyFour) => (&format.tile, false),
-            (None, _) => {
-                let plain = self.plain.iter().find(|(kind, _)| *kind == matrix.kind());
-                (&plain.expect("a matrix has a supported type").1, true)
-            }
+        !whole_loads || FORMATS.iter().all(|(kind, _)| *kind != matrix.kind())
+    }
+
+    fn choose(&self, matrix: &DeviceMatrix, rows: GroupRows) -> &Function {
+        if self.is_plain(matrix) {
+            let plain = self.plain.iter().find(|(kind, _)| *kind == matrix.kind());
+            return &plain.expect("a matrix has a supported type").1;
+        }
+        let format = self.formats.iter().find(|(kind, _)| *kind == matrix.kind());
+        let format = &format.expect("what is not plain has a format").1;
+        match rows {
+            GroupRows::Eight => &format.stream8,
+            GroupRows::Sixteen => &format.stream16,
+            GroupRows::SixtyFour => &format.tile,
         }
     }
 }
@@ -165,11 +140,6 @@ pub(super) fn product<const N: usize>(
     operand: Operand,
 ) -> [DeviceRows; N] {
     let (rows, outputs) = (operand.rows / parts, matrices[0].rows());
-    let group = match rows {
-        ..=8 => GroupRows::Eight,
-        ..=STREAM_ROWS => GroupRows::Sixteen,
-        _ => GroupRows::SixtyFour,
-    };
     let out = matrices.map(|_| device.rows(rows, outputs));
     let product = Product {
         outputs: (outputs / parts) as u32,
@@ -177,7 +147,11 @@ pub(super) fn product<const N: usize>(
         rows: rows as u32,
         ..describe(matrices, operand, &out)
     };
-    launch(device, matrices, product, group, |rows_of_group| rows.div_ceil(rows_of_group) * parts);
+    let all = Size { groups: parts * N, ..size(device, &product) };
+    let kernel = if device.kernels.multiply.is_plain(matrices[0]) { GroupRows::Eight } else { all.kernel(rows) };
+    let groups = rows.div_ceil(kernel.count()) * parts;
+    let staged = rows.min(kernel.count());
+    launch(device, matrices, product, kernel, Size { groups: groups * N, ..all }.staged(matrices[0], staged, staged));
     out
 }
 
@@ -192,12 +166,13 @@ pub(super) fn grouped<const N: usize>(
     let out = stacks.map(|stack| device.rows(rows, stack.rows()));
     let product = Product {
         groups: groups.groups,
-        group_count: groups.count,
         sources: groups.sources,
         outputs: stacks[0].rows() as u32,
         ..describe(stacks, operand, &out)
     };
-    launch(device, stacks, product, groups.rows, |_| groups.most);
+    let size = Size { groups: groups.most * N, ..size(device, &product) };
+    let size = size.staged(stacks[0], groups.typical_rows, groups.rows);
+    launch(device, stacks, product, groups.kernel, size);
     out
 }
 
@@ -215,30 +190,42 @@ fn describe<const N: usize>(matrices: [&DeviceMatrix; N], operand: Operand, out:
     }
 }
 
-/// Starts the kernel. `groups` says how many groups of so many rows there are at most.
+fn size(device: &Device, product: &Product) -> Size {
+    let multiprocessors = device.gpu.multiprocessors() as usize;
+    let (outputs, columns) = (product.outputs as usize, product.columns as usize);
+    Size { outputs, columns, groups: 1, staged_rows: 0, staged_rows_most: 0, multiprocessors }
+}
+
+impl Size {
+    /// The same, for a matrix whose kernels may keep so many rows in shared memory.
+    fn staged(self, matrix: &DeviceMatrix, typical: usize, most: usize) -> Size {
+        let is_staged = matches!(matrix.kind(), TensorType::Q2_K | TensorType::Q4_K | TensorType::IQ2_XXS);
+        let (staged_rows, staged_rows_most) = if is_staged { (typical, most) } else { (0, 0) };
+        Size { staged_rows, staged_rows_most, ..self }
+    }
+}
+
+/// Starts the kernel over `size.groups` groups of rows, those of both matrices counted.
 fn launch<const N: usize>(
     device: &Device,
     matrices: [&DeviceMatrix; N],
-    mut product: Product,
-    rows: GroupRows,
-    groups: impl Fn(usize) -> usize,
+    product: Product,
+    kernel: GroupRows,
+    size: Size,
 ) {
-    let (function, is_plain) = device.kernels.multiply.choose(matrices[0], rows);
-    let outputs = product.outputs as usize;
-    // A matrix of a stack whose rows do not fill panels begins in the middle of one.
-    let panels = outputs.div_ceil(PANEL_ROWS) + usize::from(!outputs.is_multiple_of(PANEL_ROWS));
-    let (across, threads, shared) = match rows {
-        _ if is_plain => (outputs.div_ceil(STREAM_WARPS), STREAM_WARPS * 32, 0),
-        GroupRows::SixtyFour => (panels.div_ceil(TILE_WARPS), TILE_WARPS * 32, TILE_SHARED),
-        _ => {
-            let blocks = product.columns.div_ceil(BLOCK as u32) as usize;
-            let room = STREAM_PARTS * 8 / rows.count();
-            product.panels_per_block = (STREAM_WORK.min(room) / blocks).max(1) as u32;
-            (panels.div_ceil(product.panels_per_block as usize), STREAM_WARPS * 32, 0)
-        }
+    let function = device.kernels.multiply.choose(matrices[0], kernel);
+    let cut = size.cut(kernel);
+    let product =
+        Product { panels_per_cluster: cut.panels_per_cluster as u32, staged_bytes: cut.staged_bytes as u32, ..product };
+    let grid = |across: usize| [across as u32, (size.groups / N) as u32, N as u32];
+    let start = match device.kernels.multiply.is_plain(matrices[0]) {
+        true => Launch::new(1, PLAIN_THREADS as u32).grid(grid(size.outputs.div_ceil(PLAIN_THREADS / 32))).overlap(),
+        false => Launch {
+            cluster: (cut.ranks > 1).then_some([cut.ranks as u32, 1, 1]),
+            shared: cut.shared as u32,
+            ..Launch::new(1, cut.threads as u32).grid(grid(cut.across)).overlap()
+        },
     };
-    let groups = groups(if is_plain { GroupRows::Eight } else { rows }.count());
-    let start = Launch::new(1, threads as u32).grid([across as u32, groups as u32, N as u32]).shared(shared);
     // SAFETY: `describe` and its callers made the operand and the results of the sizes that the kernel's indices
     // reach; every kernel leaves alone what lies past a group's rows and a matrix's outputs.
     unsafe { device.launch(function, start, &Args::new().with(product)) };

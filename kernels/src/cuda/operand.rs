@@ -112,7 +112,7 @@ impl OwnOperand {
     fn launch(&self) -> Launch {
         let quads = self.columns.div_ceil(BLOCK) * BLOCK / 4;
         let most = if self.rows < 64 { THREADS[1] } else { THREADS[0] };
-        Launch::new(self.rows as u32, quads.min(most) as u32)
+        Launch::new(self.rows as u32, quads.min(most) as u32).overlap()
     }
 }
 

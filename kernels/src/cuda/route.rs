@@ -1,16 +1,16 @@
 //! Choosing experts: `cu/route.cu` has the formula.
 
-use super::arena::Scratch;
+use super::Cuda;
 use super::device::Device;
 use super::loader::Loader;
 use super::matrix::DeviceMatrix;
 use super::rows::DeviceRows;
 use super::vector::DeviceVector;
 use crate::backend::{Backend, BackendError, Routing};
-use crate::experts::{EXPERTS_USED, ExpertConstants};
+use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
+use crate::kv_rows::KvFormat;
 use ds4_gpu::cuda::{Args, CudaError, DeviceBuffer, Function, Launch};
 use ds4_gpu::{DeviceMemory, DevicePtr};
-use ds4_units::Bytes;
 use std::sync::Arc;
 
 /// Rows of a block of threads.
@@ -32,9 +32,9 @@ pub struct ExpertTable {
 
 /// The experts that every row chose, and their weights.
 pub struct DeviceRoutes {
-    experts: Scratch,
-    weights: Scratch,
-    rows: usize,
+    /// Ids, as bits.
+    experts: DeviceRows,
+    weights: DeviceRows,
 }
 
 /// `Router` of the kernel.
@@ -81,7 +81,7 @@ impl ExpertTable {
 
 impl DeviceRoutes {
     pub(crate) fn rows(&self) -> usize {
-        self.rows
+        self.weights.len()
     }
 
     pub(crate) fn experts(&self) -> DevicePtr {
@@ -105,8 +105,7 @@ where
 {
     let (rows, stack) = (logits.len(), logits.width());
     assert!(stack <= STACK_MAX, "{stack} experts are more than the {STACK_MAX} that a launch can route to");
-    let entries = Bytes((rows * EXPERTS_USED * size_of::<u32>()) as u64);
-    let routes = DeviceRoutes { experts: device.scratch(entries), weights: device.scratch(entries), rows };
+    let routes = DeviceRoutes { experts: device.rows(rows, EXPERTS_USED), weights: device.rows(rows, EXPERTS_USED) };
     let (bias, fixed) = match routing {
         Routing::Best { bias } => (bias.as_ref().map_or(DevicePtr(0), DeviceVector::address), DevicePtr(0)),
         Routing::ByToken(table) => (DevicePtr(0), table.ids.address()),
@@ -123,9 +122,20 @@ where
         scale: constants.weight_scale,
         reserved: 0,
     };
-    let start = Launch::new(rows.div_ceil(WARPS) as u32, (WARPS * 32) as u32).shared(shared_bytes(stack));
+    let start = Launch::new(rows.div_ceil(WARPS) as u32, (WARPS * 32) as u32).shared(shared_bytes(stack)).overlap();
     // SAFETY: the lists were made for `rows` rows, the step has a token for each, and tokens lie in the vocabulary,
     // which is what the table covers.
     unsafe { device.launch(&device.kernels.route.route, start, &Args::new().with(router)) };
     routes
+}
+
+impl<F: KvFormat> Cuda<F> {
+    /// Brings routes to the host, for tests and measurements. Blocks.
+    pub fn download_routes(&self, routes: &DeviceRoutes) -> Result<Routes, BackendError> {
+        let experts = self.device.download(&routes.experts)?;
+        let weights = self.device.download(&routes.weights)?;
+        let ids = |row: &[f32]| std::array::from_fn(|rank| row[rank].to_bits());
+        let own = |row: &[f32]| std::array::from_fn(|rank| row[rank]);
+        Ok(Routes { experts: experts.iter().map(ids).collect(), weights: weights.iter().map(own).collect() })
+    }
 }

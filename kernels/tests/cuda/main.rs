@@ -3,8 +3,13 @@
 
 mod attend;
 mod banks;
+mod data;
+mod embed;
+mod feed_forward;
 mod hyper_connection;
 mod kit;
+mod multiply;
 mod normalize;
 mod rotate;
+mod route;
 mod select;

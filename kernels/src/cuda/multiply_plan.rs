@@ -1,0 +1,200 @@
+//! How a product is cut into blocks of threads. None of this changes a bit of a result.
+
+/// Rows of weights that a warp multiplies together.
+const PANEL_ROWS: usize = 16;
+/// Channels of a block, the unit in which rows are cut.
+const BLOCK: usize = 256;
+/// Warps of a block of threads, in `stream` and `tile` kernels.
+const STREAM_WARPS: usize = 8;
+const TILE_WARPS: usize = 6;
+/// Shared memory of a row of activations in a block of channels, in a `tile` kernel.
+const STAGED_ROW: usize = 1024 + 4 * 32 + 64 + 16;
+/// Shared memory of a part for eight rows of activations.
+const PART_BYTES: usize = PANEL_ROWS * 8 * size_of::<f32>();
+
+/// Shared memory of a `tile` kernel.
+pub(super) const TILE_SHARED: usize = GroupRows::SixtyFour.count() * STAGED_ROW;
+/// Shared memory that a `stream` kernel gives to the parts of its results at most.
+const PARTS_MAX: usize = 32 << 10;
+/// What it gives to rows of activations, if it keeps them there: at most, and without sharing them out first.
+const STAGED_MAX: usize = 40 << 10;
+const STAGED_WELL: usize = 20 << 10;
+/// All that it may ask for. Every architecture has as much for a block of threads.
+pub(super) const STREAM_SHARED_MAX: usize = PARTS_MAX + STAGED_MAX;
+/// Blocks of threads in a cluster at most: what every architecture takes.
+const RANKS_MAX: usize = 8;
+/// Blocks of threads for every multiprocessor that a launch wants before its blocks grow.
+const PLENTY: usize = 3;
+
+/// What a multiprocessor takes for one block of channels of a panel, in nanoseconds: `stream` with 16 rows, and a `tile`
+/// kernel's six panels with 64. Measured on an H200; they decide where one overtakes the other.
+const STREAM_COST: usize = 320;
+const TILE_COST: usize = 6100;
+
+/// How many rows a group has at most, and with it the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupRows {
+    /// A `stream` kernel for 8 rows.
+    Eight,
+    /// A `stream` kernel for 16 rows.
+    Sixteen,
+    /// A `tile` kernel.
+    SixtyFour,
+}
+
+impl GroupRows {
+    /// The number.
+    pub(super) const fn count(self) -> usize {
+        match self {
+            GroupRows::Eight => 8,
+            GroupRows::Sixteen => 16,
+            GroupRows::SixtyFour => 64,
+        }
+    }
+}
+
+/// A product's size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    /// Weight rows of one matrix, or of one part.
+    pub(super) outputs: usize,
+    /// Channels.
+    pub(super) columns: usize,
+    /// Groups of rows, over all parts and both matrices.
+    pub(super) groups: usize,
+    /// Rows that a `stream` kernel of the format keeps in shared memory: of most groups, and of a group at most.
+    pub(super) staged_rows: usize,
+    pub(super) staged_rows_most: usize,
+    /// Multiprocessors of the GPU.
+    pub(super) multiprocessors: usize,
+}
+
+/// A launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Blocks of threads along the weight rows, in clusters of `ranks`.
+    pub(super) across: usize,
+    pub(super) ranks: usize,
+    pub(super) threads: usize,
+    pub(super) panels_per_cluster: usize,
+    pub(super) staged_bytes: usize,
+    pub(super) shared: usize,
+}
+
+impl Size {
+    /// Panels that a matrix may touch: one whose rows do not fill panels may begin in the middle of one.
+    fn panels(&self) -> usize {
+        self.outputs.div_ceil(PANEL_ROWS) + usize::from(!self.outputs.is_multiple_of(PANEL_ROWS))
+    }
+
+    fn blocks(&self) -> usize {
+        self.columns.div_ceil(BLOCK)
+    }
+
+    /// The kernel that multiplies `rows` rows fastest, for a product whose parts each have all of them.
+    pub(super) fn kernel(&self, rows: usize) -> GroupRows {
+        if rows <= GroupRows::Eight.count() {
+            return GroupRows::Eight;
+        }
+        let (panels, blocks) = (self.panels(), self.blocks());
+        let stream = panels * blocks * rows.div_ceil(GroupRows::Sixteen.count()) * STREAM_COST / self.multiprocessors;
+        // Two blocks of threads share a multiprocessor.
+        let tiles = panels.div_ceil(TILE_WARPS) * rows.div_ceil(GroupRows::SixtyFour.count()) * self.groups;
+        let tile = tiles.div_ceil(2 * self.multiprocessors) * blocks * TILE_COST;
+        if stream * self.groups <= tile { GroupRows::Sixteen } else { GroupRows::SixtyFour }
+    }
+
+    /// The launch of a kernel.
+    pub(super) fn cut(&self, kernel: GroupRows) -> Cut {
+        match kernel {
+            GroupRows::SixtyFour => Cut {
+                across: self.panels().div_ceil(TILE_WARPS),
+                ranks: 1,
+                threads: TILE_WARPS * 32,
+                panels_per_cluster: TILE_WARPS,
+                staged_bytes: TILE_SHARED,
+                shared: TILE_SHARED,
+            },
+            GroupRows::Eight => self.cut_stream(PART_BYTES),
+            GroupRows::Sixteen => self.cut_stream(2 * PART_BYTES),
+        }
+    }
+
+    /// A cluster shares out the channels of a matrix with few outputs, as long as every warp has a part; of one with
+    /// many, a cluster takes as many panels as leave every multiprocessor enough to do. Rows kept in shared memory are
+    /// copied for every cluster, so many of them want few clusters, and few channels in each block of threads.
+    fn cut_stream(&self, part: usize) -> Cut {
+        let (panels, blocks) = (self.panels(), self.blocks());
+        let own = |ranks: usize| blocks.div_ceil(ranks);
+        let launched = |ranks: usize, each: usize| panels.div_ceil(each) * ranks * self.groups;
+        let too_much = |ranks: usize| {
+            own(ranks) * part > PARTS_MAX || own(ranks) * self.staged_rows * STAGED_ROW > STAGED_WELL && ranks < blocks
+        };
+        let (mut ranks, mut each) = (1, 1);
+        while ranks < RANKS_MAX && too_much(ranks) {
+            ranks *= 2;
+        }
+        while ranks < RANKS_MAX && launched(ranks, each) < self.multiprocessors && own(2 * ranks) >= STREAM_WARPS {
+            ranks *= 2;
+        }
+        let fits = |each: usize| each * own(ranks) * part <= PARTS_MAX && each <= panels;
+        while fits(2 * each) && each * own(ranks) < STREAM_WARPS {
+            each *= 2;
+        }
+        let enough = self.multiprocessors * if self.staged_rows > 2 { 1 } else { PLENTY };
+        while fits(2 * each) && launched(ranks, 2 * each) >= enough {
+            each *= 2;
+        }
+        let staged_bytes = (own(ranks) * self.staged_rows).max(self.staged_rows_most) * STAGED_ROW;
+        let staged_bytes = staged_bytes.min(STAGED_MAX);
+        Cut {
+            across: panels.div_ceil(each) * ranks,
+            ranks,
+            threads: STREAM_WARPS * 32,
+            panels_per_cluster: each,
+            staged_bytes,
+            shared: each * own(ranks) * part + staged_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(outputs: usize, columns: usize, staged_rows: usize) -> Size {
+        Size { outputs, columns, groups: 1, staged_rows, staged_rows_most: staged_rows, multiprocessors: 132 }
+    }
+
+    #[test]
+    fn every_cut_covers_the_matrix_and_fits_shared_memory() {
+        for outputs in [1, 5, 16, 24, 40, 256, 1024, 4096, 129_280] {
+            for columns in [1, 32, 256, 1000, 1024, 4096, 8192, 28_672, 65_536] {
+                for (rows, kernel) in
+                    [(0, GroupRows::Eight), (1, GroupRows::Eight), (8, GroupRows::Eight), (16, GroupRows::Sixteen)]
+                {
+                    let cut = size(outputs, columns, rows).cut(kernel);
+                    assert!(cut.shared <= STREAM_SHARED_MAX, "{outputs}x{columns}, {rows} rows: {cut:?}");
+                    assert!(cut.staged_bytes >= rows * STAGED_ROW);
+                    assert!(cut.across / cut.ranks * cut.panels_per_cluster * PANEL_ROWS >= outputs);
+                    assert!(cut.across.is_multiple_of(cut.ranks));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_matrix_with_few_outputs_is_shared_out_along_its_channels() {
+        assert_eq!(size(24, 16_384, 0).cut(GroupRows::Eight).ranks, 8);
+        assert_eq!(size(1024, 4096, 0).cut(GroupRows::Eight).ranks, 2);
+        assert_eq!(size(129_280, 4096, 0).cut(GroupRows::Eight).ranks, 1);
+    }
+
+    #[test]
+    fn many_rows_go_to_tiles_where_there_are_enough_of_them() {
+        assert_eq!(size(4096, 4096, 0).kernel(8), GroupRows::Eight);
+        assert_eq!(size(512, 4096, 0).kernel(64), GroupRows::Sixteen);
+        assert_eq!(size(32_768, 1024, 0).kernel(2048), GroupRows::SixtyFour);
+        assert_eq!(size(1024, 4096, 0).kernel(2048), GroupRows::SixtyFour);
+    }
+}

@@ -1,0 +1,107 @@
+//! Products against the CPU's, and against themselves in other company.
+
+use crate::data::{assert_same_bits, distance, matrix, part, rows};
+use crate::kit::{TestCuda, cpu, cuda};
+use ds4_kernels::reference::blocks::SUPPORTED;
+use ds4_kernels::{Backend, Rows};
+use ds4_units::TensorType;
+
+/// Both sides sum in f32, in other orders.
+const BOUND: f32 = 1e-5;
+
+fn check(cuda: &TestCuda, kind: TensorType, outputs: usize, columns: usize, parts: usize, batch: usize) -> f32 {
+    let stored = matrix(kind, [1, outputs, columns], (outputs + columns) as u64);
+    let input = rows(batch, parts * columns, batch as u64);
+    let want = cpu().multiply_groups(&cpu().matrix(stored.clone()).expect("takes it"), parts, &input);
+    let got =
+        cuda.multiply_groups(&cuda.matrix(stored).expect("takes it"), parts, &cuda.upload(&input).expect("takes it"));
+    let error = distance(&cuda.download(got).expect("computes"), &want);
+    assert!(error < BOUND, "{kind} {outputs}x{columns} in {parts} parts, {batch} rows: off by {error:e}");
+    error
+}
+
+#[test]
+fn products_of_every_type_and_odd_shape_are_those_of_the_cpu() {
+    let cuda = cuda();
+    for kind in SUPPORTED {
+        let block = kind.block_len() as usize;
+        for (outputs, columns) in [(1, 1), (5, 2), (16, 3), (37, 7), (129, 9)] {
+            // Types without blocks: any width, of whole 16-byte loads and not.
+            let columns = if block == 1 { 13 * columns } else { block * columns };
+            let worst = [1, 3, 8, 9, 31, 33, 70].map(|batch| check(&cuda, kind, outputs, columns, 1, batch));
+            println!("{kind} {outputs}x{columns}: {:.1e}", worst.into_iter().fold(0.0, f32::max));
+        }
+        for columns in [8, 24, 40, 264, 1000].into_iter().filter(|_| block == 1) {
+            for batch in [1, 16, 65] {
+                check(&cuda, kind, 20, columns, 1, batch);
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_the_published_models_shapes_are_those_of_the_cpu() {
+    let cuda = cuda();
+    let q8 = [(1024, 4096), (512, 4096), (4096, 8192), (2048, 4096), (1536, 7168), (7168, 3072)];
+    let f16 = [(256, 4096), (64, 4096), (24, 16384), (4, 28672), (1024, 4096)];
+    for (kind, shapes) in [(TensorType::Q8_0, &q8[..]), (TensorType::F16, &f16[..])] {
+        for &(outputs, columns) in shapes {
+            let worst = [1, 8, 16, 130].map(|batch| check(&cuda, kind, outputs, columns, 1, batch));
+            println!("{kind} {outputs}x{columns}: {:.1e}", worst.into_iter().fold(0.0, f32::max));
+        }
+    }
+    for batch in [1, 4, 100] {
+        check(&cuda, TensorType::Q8_0, 8 * 1024, 4096, 8, batch);
+    }
+}
+
+#[test]
+fn parts_that_begin_inside_a_panel_are_kept_apart() {
+    let cuda = cuda();
+    for kind in [TensorType::Q8_0, TensorType::F16, TensorType::F32] {
+        for batch in [1, 12, 40, 100] {
+            check(&cuda, kind, 3 * 20, 96, 3, batch);
+            check(&cuda, kind, 2 * 8, 32, 2, batch);
+        }
+    }
+}
+
+#[test]
+fn a_row_gives_the_same_bits_alone_and_in_any_company() {
+    let cuda = cuda();
+    for kind in SUPPORTED {
+        let stored = cuda.matrix(matrix(kind, [1, 1200, 1536], 9)).expect("takes it");
+        let input = rows(150, 1536, 4);
+        let multiply = |input: &Rows| {
+            cuda.download(cuda.multiply(&stored, &cuda.upload(input).expect("takes it"))).expect("computes")
+        };
+        let all = multiply(&input);
+        for (first, len) in [(0, 1), (149, 1), (3, 2), (3, 8), (20, 13), (60, 30), (7, 64), (2, 120)] {
+            assert_same_bits(&multiply(&part(&input, first, len)), &part(&all, first, len), &format!("{kind} {len}"));
+        }
+    }
+}
+
+#[test]
+fn rows_of_any_size_keep_their_precision() {
+    let cuda = cuda();
+    for kind in [TensorType::Q8_0, TensorType::Q2_K, TensorType::F16] {
+        let stored = matrix(kind, [1, 40, 512], 5);
+        let mut input = rows(6, 512, 6);
+        for (row, size) in [1e-30f32, 1e-9, 1.0, 1e3, 1e6, 1e30].into_iter().enumerate() {
+            input.row_mut(row).iter_mut().for_each(|value| *value *= size);
+        }
+        // One outlier per row, and the rest a thousandth of it.
+        (0..6).for_each(|row| input.row_mut(row)[row] *= 1000.0);
+        let want = cpu().multiply(&cpu().matrix(stored.clone()).expect("takes it"), &input);
+        let got = cuda.multiply(&cuda.matrix(stored).expect("takes it"), &cuda.upload(&input).expect("takes it"));
+        let got = cuda.download(got).expect("computes");
+        for row in 0..6 {
+            let error = distance(&part(&got, row, 1), &part(&want, row, 1));
+            assert!(error < BOUND, "{kind} row {row}: off by {error:e}");
+        }
+    }
+    let zeros = cuda.upload(&Rows::zeros(2, 512)).expect("takes it");
+    let got = cuda.multiply(&cuda.matrix(matrix(TensorType::Q4_K, [1, 40, 512], 5)).expect("takes it"), &zeros);
+    assert!(cuda.download(got).expect("computes").values().iter().all(|&value| value == 0.0));
+}
