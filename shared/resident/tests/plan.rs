@@ -4,7 +4,8 @@ mod support;
 
 use ds4_gguf::TensorInfo;
 use ds4_resident::{
-    ArtifactRequest, Placement, Plan, PlanError, PlanOptions, Residency, Role, SkipRequest, TensorTable, plan,
+    ArtifactRequest, Placement, Plan, PlanError, PlanOptions, Residency, Role, SkipRequest, TensorTable, Totals,
+    all_split, plan,
 };
 use ds4_units::{Bytes, FileOffset, TensorType};
 use proptest::prelude::*;
@@ -222,4 +223,31 @@ fn an_artifact_replaces_or_accompanies_its_tensor() {
     assert_eq!((made.artifacts[1].tensor.as_str(), made.artifacts[1].place.len), ("t1", Bytes(500)));
     assert_eq!(made.totals.replaced, Bytes(3 << 20));
     assert_eq!(made.totals.artifacts, Bytes(1000));
+}
+
+#[test]
+fn artifacts_of_the_same_bytes_are_one_and_lie_in_the_order_of_the_file() {
+    let tensor = |name: &str, kind, dims: &[u64], offset| {
+        let len = TensorType::byte_len(kind, dims.iter().product()).unwrap();
+        TensorInfo { name: name.into(), kind, dims: dims.to_vec(), shard: 0, offset: FileOffset(offset), len }
+    };
+    let tensors = [
+        tensor("z.first", TensorType::Q8_0, &[64, 40], 4096),
+        tensor("a.norm", TensorType::F32, &[64], 8192),
+        tensor("b.twin", TensorType::Q8_0, &[64, 40], 4096),
+        tensor("c.last", TensorType::IQ2_XXS, &[256, 16, 2], 12288),
+    ];
+    let table = TensorTable { role: Role::Base, tensors: &tensors };
+    let made = plan(&[table], &PlanOptions { artifacts: all_split(&[table]), ..PlanOptions::default() }).unwrap();
+    let found: Vec<_> =
+        made.artifacts.iter().map(|a| (a.tensor.as_str(), a.shared_with.as_deref(), a.place.len.0)).collect();
+    // 40 rows are three panels of 16.
+    let q8 = 3 * 16 * 68;
+    assert_eq!(found, [("b.twin", None, q8), ("z.first", Some("b.twin"), q8), ("c.last", None, 2 * 16 * 66)]);
+    assert_eq!(made.artifacts[0].place, made.artifacts[1].place);
+    assert!(made.artifacts[1].place < made.artifacts[2].place);
+    let raw = 40 * 68;
+    let Totals { raw: norm, shared, replaced, artifacts, .. } = made.totals;
+    assert_eq!([norm.0, shared.0, replaced.0, artifacts.0], [256, raw, raw + 32 * 66, q8 + 32 * 66]);
+    assert_eq!(made.bytes_to_read().0, 256 + raw + 32 * 66);
 }

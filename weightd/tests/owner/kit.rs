@@ -62,7 +62,7 @@ impl Rig {
 
     /// The program with nothing but these arguments.
     pub(crate) fn weightd_program(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ds4-weightd"));
+        let mut command = Command::new(program());
         command.args(arguments);
         command
     }
@@ -119,6 +119,17 @@ impl Rig {
         names.sort();
         names
     }
+}
+
+/// The program under test: where cargo built it, or in the pack that these tests were taken to another machine with.
+fn program() -> PathBuf {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_ds4-weightd"));
+    if built.is_file() {
+        return built;
+    }
+    let tests = std::env::current_exe().expect("this executable has a path");
+    let pack = tests.ancestors().nth(2).expect("a pack has a folder of tests");
+    pack.join("programs/ds4-weightd")
 }
 
 /// Four tensors; `seed` changes one byte in the middle of the second.

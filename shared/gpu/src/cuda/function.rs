@@ -130,7 +130,8 @@ fn parameters(function: CUfunction) -> Result<Vec<usize>, CudaError> {
     let mut sizes = Vec::new();
     loop {
         let (mut offset, mut size) = (0, 0);
-        // SAFETY: both are writable for the call; the function is alive. An index beyond the last is an error code.
+        // SAFETY: both are writable for the call; the function is alive. An index beyond the last is an error code (which
+        // compute-sanitizer reports, unless told --report-api-errors no).
         match unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) } {
             CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(sizes),
             code => check("cuFuncGetParamInfo", code)?,

@@ -7,6 +7,14 @@ mod weights;
 
 use ds4_gpu::cuda::Gpu;
 
+/// The table of kernels names its type by the path it has in the crate.
+mod cuda {
+    pub(crate) use ds4_gpu::cuda::Cubin;
+}
+
+/// The crate's own kernels.
+const CUBINS: &[ds4_gpu::cuda::Cubin] = include!(concat!(env!("OUT_DIR"), "/cubins.rs"));
+
 fn gpu() -> Gpu {
     Gpu::open(0).expect("these tests need a GPU")
 }

@@ -1,9 +1,12 @@
 #![allow(unsafe_code)]
-use crate::gpu;
-use ds4_gpu::cuda::{Access, CudaError, Gpu, Mapping, PhysAlloc, Stream, VaRange, leaked_handles, zero_async};
+use crate::{CUBINS, gpu};
+use ds4_gpu::cuda::{
+    Access, Args, CudaError, DeviceBuffer, Gpu, Launch, Mapping, PhysAlloc, Stream, VaRange, leaked_handles,
+};
 use ds4_gpu::{DeviceMemory, Memory};
 use ds4_units::Bytes;
-use std::os::fd::AsFd;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 fn filled(gpu: &Gpu, value: u8) -> (Arc<PhysAlloc>, Mapping) {
@@ -90,36 +93,56 @@ fn a_descriptor_of_something_else_is_refused() {
     assert!(PhysAlloc::import(&gpu, file.as_fd(), gpu.granularity()).is_err());
 }
 
-/// Tells this program that it is the process that writes where it must not.
-const WRITES: &str = "DS4_TEST_WRITES_READ_ONLY";
+/// Tells this program that it is the process whose kernel writes where it must not, and to which descriptor's memory.
+const WRITES_TO: &str = "DS4_TEST_WRITES_TO";
+/// What the child says before it ends.
+const FAULTED: &str = "the kernel's fault:";
 
-// A fault ends everything of its process on the device, so it happens in a child.
+/// Lets a kernel write a byte to memory that is mapped to be read, and gives what comes of it.
+fn write_with_a_kernel(gpu: &Gpu, to: &Mapping) -> CudaError {
+    let kernel = ds4_gpu::cuda::load(gpu, CUBINS, "weights").unwrap().function("split_bytes").unwrap();
+    let (from, table) = (DeviceBuffer::zeroed(gpu, Bytes(64)).unwrap(), DeviceBuffer::zeroed(gpu, Bytes(64)).unwrap());
+    let stream = Stream::new(gpu).unwrap();
+    // One row of one tile of one byte.
+    let args = Args::new().with(from.address()).with(1u32).with(to.address()).with(table.address());
+    let args = args.with([1u32; 4]).with(0u64).with(0u32);
+    // SAFETY: all memory lives until the stream has been waited for; that the target must not be written is what is
+    // tried here.
+    unsafe { kernel.launch(&stream, &Launch::new(1, 32), &args) }.unwrap();
+    stream.synchronize().expect_err("the write went through")
+}
+
+// A fault ends everything of its process on the device, so it happens in a child, on the parent's memory.
 #[test]
-fn writing_through_a_read_only_mapping_fails_and_changes_nothing() {
+fn a_kernel_that_writes_to_read_only_memory_ends_its_own_process_on_the_device_and_changes_nothing() {
+    let this_test =
+        "sharing::a_kernel_that_writes_to_read_only_memory_ends_its_own_process_on_the_device_and_changes_nothing";
     let gpu = gpu();
-    let (memory, mapping) = filled(&gpu, 7);
-    let fd = memory.export().unwrap();
-    let child = PhysAlloc::import(&gpu, fd.as_fd(), memory.len()).unwrap();
-    let read_only = Mapping::alone(Arc::new(child), Access::ReadOnly).unwrap();
-    if std::env::var_os(WRITES).is_some() {
-        let stream = Stream::new(&gpu).unwrap();
-        // SAFETY: the address is a mapping's, alive; that it must not be written is what is tried here.
-        let filled = unsafe { zero_async(&stream, read_only.address(), 4096) };
-        let error = filled.and_then(|()| stream.synchronize()).expect_err("the write went through");
-        println!("refused with {error}");
-        let mut byte = [0];
-        let after = mapping.read(0, &mut byte);
-        println!("after a fault this process reads: {after:?}");
-        return;
+    let read_only = |fd: BorrowedFd<'_>| {
+        let memory = PhysAlloc::import(&gpu, fd, gpu.granularity()).unwrap();
+        Mapping::alone(Arc::new(memory), Access::ReadOnly).unwrap()
+    };
+    if let Some(number) = std::env::var_os(WRITES_TO) {
+        let number = number.to_str().unwrap().parse().unwrap();
+        // SAFETY: the parent left this descriptor open for us and nobody closes it.
+        let mapping = read_only(unsafe { BorrowedFd::borrow_raw(number) });
+        let error = write_with_a_kernel(&gpu, &mapping);
+        assert!(error.is_fault(), "{error}");
+        assert!(mapping.read(0, &mut [0]).is_err(), "the process has lost the device");
+        println!("{FAULTED} {error}");
+        // Dropping handles of a lost device would only count leaks.
+        std::process::exit(0);
     }
-    let this_test = "sharing::writing_through_a_read_only_mapping_fails_and_changes_nothing";
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([this_test, "--exact", "--nocapture"])
-        .env(WRITES, "1")
-        .output()
-        .unwrap();
+    let (memory, mapping) = filled(&gpu, 7);
+    let fd = memory.export().unwrap().into_fd();
+    let worker = read_only(fd.as_fd());
+    fcntl(&fd, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    let child = child.args([this_test, "--exact", "--nocapture"]).env(WRITES_TO, fd.as_raw_fd().to_string());
+    let output = child.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("refused with"), "{text}");
+    assert!(output.status.success() && text.contains(FAULTED), "{text}{}", String::from_utf8_lossy(&output.stderr));
     println!("{text}");
-    assert_eq!((byte(&mapping, 0), byte(&read_only, 0)), (7, 7));
+    assert_eq!((byte(&mapping, 0), byte(&worker, 0)), (7, 7));
+    gpu.synchronize().unwrap();
 }
