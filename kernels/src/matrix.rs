@@ -18,6 +18,8 @@ pub enum MatrixError {
     Elsewhere { memory: &'static str },
     #[error("{kind} bytes at {offset} are not aligned to {alignment}, as the kernels load them")]
     Misaligned { kind: TensorType, offset: usize, alignment: usize },
+    #[error("a stack of {stack} matrices is more than the {most} that this backend chooses from")]
+    TooManyInStack { stack: usize, most: usize },
     #[error("{columns} columns do not fill whole {kind} blocks of {}", .kind.block_len())]
     PartialBlocks { columns: usize, kind: TensorType },
     #[error("{stack} x {rows} x {columns} elements of {kind} do not take {bytes} bytes")]

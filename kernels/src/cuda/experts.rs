@@ -3,6 +3,7 @@
 use super::arena::Scratch;
 use super::device::Device;
 use super::loader::Loader;
+use super::matrix::STACK_MAX;
 use super::multiply::Groups;
 use super::multiply_plan::GroupRows;
 use super::route::DeviceRoutes;
@@ -14,8 +15,6 @@ use ds4_units::Bytes;
 
 /// Warps of the grouping kernel, each with a counter per expert.
 const GROUPING_WARPS: usize = 16;
-/// Experts that the grouping kernel has shared memory for.
-const STACK_MAX: usize = 1024;
 /// Bytes of a group's description.
 const GROUP_BYTES: usize = 16;
 

@@ -8,6 +8,8 @@ use ds4_units::{Layout, TensorType};
 use std::fmt;
 use std::sync::Arc;
 
+/// Experts that the kernels which choose and group have shared memory for.
+pub(super) const STACK_MAX: usize = 1024;
 /// What kernels align their loads to.
 const ALIGNMENT: u64 = 16;
 
@@ -27,6 +29,9 @@ pub struct DeviceMatrix {
 /// Takes a matrix: as it is when it lies in the GPU's memory in the layout the kernels read, else by a copy.
 pub(crate) fn take(device: &Device, matrix: Matrix) -> Result<DeviceMatrix, BackendError> {
     let kind = matrix.kind();
+    if matrix.stack() > STACK_MAX {
+        return Err(MatrixError::TooManyInStack { stack: matrix.stack(), most: STACK_MAX }.into());
+    }
     let wanted = if layout::is_split(kind) { Layout::Split } else { Layout::Gguf };
     let place = matrix.place();
     let (memory, offset): (Arc<dyn DeviceMemory>, usize) = match matrix.memory() {

@@ -3,7 +3,7 @@
 use super::Cuda;
 use super::device::Device;
 use super::loader::Loader;
-use super::matrix::DeviceMatrix;
+use super::matrix::{DeviceMatrix, STACK_MAX};
 use super::rows::DeviceRows;
 use super::vector::DeviceVector;
 use crate::backend::{Backend, BackendError, Routing};
@@ -15,8 +15,6 @@ use std::sync::Arc;
 
 /// Rows of a block of threads.
 const WARPS: usize = 4;
-/// Experts that a launch has shared memory for.
-const STACK_MAX: usize = 1024;
 
 /// The kernels of this file's `.cu`.
 pub(crate) struct Kernels {
