@@ -131,6 +131,23 @@ fn settings_carry_their_origin() {
 }
 
 #[test]
+fn a_keeper_is_beside_the_manifest_unless_it_is_named_or_not_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().to_str().unwrap();
+    let keeper = |arguments: &[&str]| {
+        let arguments = [&["--base", "m.gguf", "--run-dir", run_dir], arguments].concat();
+        let Command::Serve(config) = parse(&arguments).unwrap() else { panic!("not an owner") };
+        config.keeper.map(|keeper| (keeper.socket, keeper.start))
+    };
+    assert_eq!(keeper(&[]), Some((dir.path().join("keeper.sock"), false)));
+    assert_eq!(keeper(&["--keeper", "start", "--keeper-socket", "/k"]), Some(("/k".into(), true)));
+    assert_eq!(keeper(&["--keeper", "off"]), None);
+    let Command::Keep(config) = parse(&["keep", "--run-dir", run_dir]).unwrap() else { panic!("not a keeper") };
+    assert_eq!((config.socket, config.lock), (dir.path().join("keeper.sock"), dir.path().join("keeper.lock")));
+    assert!(refused(&["keep", "--base", "m.gguf"]).contains("'--base'"));
+}
+
+#[test]
 fn a_named_gpu_is_meant_and_none_is_the_best_there_is() {
     let backend = |arguments: &[&str]| {
         let arguments = [&["--base", "m.gguf", "--dry-run"], arguments].concat();

@@ -5,6 +5,9 @@
 //! the memory, the socket and the lock go. Every step back is a Drop, so that an error or a signal at any point
 //! leaves nothing behind.
 //!
+//! Weights outlive their owner where a keeper runs (`ds4-weightd keep`, a process of its own): the owner parks the
+//! descriptors of its ranges there once they are loaded, and the next owner takes them back instead of loading.
+//!
 //! Log lines that programs may rely on, each at the end of a line of standard error:
 //! `broker listening path=…`, `ready manifest=… instance=… generation=… ranges=… bytes=… load_s=… gib_per_s=…`,
 //! `draining workers=… timeout_s=…`, `released bytes=…`, or `parked bytes=…` when a keeper holds them.

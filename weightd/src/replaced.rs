@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 
-const RAW_ONLY: &str = "tensors are held as they are in the file; leave the flag out";
+const BY_BACKEND: &str =
+    "layouts follow from --backend: split for the kernels of a GPU, as in the file on the host; leave the flag out";
 const DERIVED: &str = "derived tensors are not built; workers compute what they need, leave the flag out";
 
 const REPLACED: &[(&str, &str)] = &[
@@ -18,14 +19,14 @@ const REPLACED: &[(&str, &str)] = &[
     ("--derive-q8-f16", DERIVED),
     ("--derive-q8-f32", DERIVED),
     ("--derive-budget-gb", DERIVED),
-    ("--repack-iq2-aligned", RAW_ONLY),
-    ("--no-repack-iq2-aligned", RAW_ONLY),
-    ("--repack-q2k-aligned", RAW_ONLY),
-    ("--no-repack-q2k-aligned", RAW_ONLY),
-    ("--repack-q8-aligned", RAW_ONLY),
-    ("--no-repack-q8-aligned", RAW_ONLY),
-    ("--repack-threads", RAW_ONLY),
-    ("--repack-hash", RAW_ONLY),
+    ("--repack-iq2-aligned", BY_BACKEND),
+    ("--no-repack-iq2-aligned", BY_BACKEND),
+    ("--repack-q2k-aligned", BY_BACKEND),
+    ("--no-repack-q2k-aligned", BY_BACKEND),
+    ("--repack-q8-aligned", BY_BACKEND),
+    ("--no-repack-q8-aligned", BY_BACKEND),
+    ("--repack-threads", BY_BACKEND),
+    ("--repack-hash", "the manifest has a digest of every tensor and artifact; leave the flag out"),
 ];
 
 /// The published flag that this argument is, and what replaces it.
