@@ -76,17 +76,18 @@ struct Share {
 
 static __device__ __forceinline__ uint32_t staged_entry(uint32_t entry) { return entry * 16 + entry / 16 * 32; }
 
-// Rows of activations in memory: lane (g, t) reads row g of every eight. Where there are fewer rows, lanes past the last
-// read that one, and their columns of the result are left alone.
+// Rows of activations in memory, read by ordinary loads: the kernel that writes them may still run when this one starts.
+// Lane (g, t) reads row g of every eight. Where there are fewer rows, lanes past the last read that one, and their columns
+// of the result are left alone.
 template <int TILES> struct RowsInMemory {
     const uint4 *rows[TILES];       // the lane's, at the block
     uint32_t t;
 
     // Quad `16 sixteen + within` of lane 0, and STRIDE further for every t.
     template <int STRIDE> __device__ __forceinline__ uint4 quad(int tile, int sixteen, int within) const {
-        return __ldg(rows[tile] + STRIDE * t + sixteen * 16 + within);
+        return rows[tile][STRIDE * t + sixteen * 16 + within];
     }
-    __device__ __forceinline__ uint4 sums(int tile) const { return __ldg(rows[tile] + BLOCK_QUADS + t); }
+    __device__ __forceinline__ uint4 sums(int tile) const { return rows[tile][BLOCK_QUADS + t]; }
 };
 
 // The same in shared memory.
