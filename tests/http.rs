@@ -61,9 +61,9 @@ fn every_bad_body_gets_its_exact_error() -> Result<()> {
         (r#""n":2"#, "n: is not supported; leave it out", "n"),
         (r#""top_logprobs":3"#, "top_logprobs: needs \"logprobs\": true", "top_logprobs"),
         (
-            r#""tools":[{"type":"function","function":{"name":"f"}}]"#,
-            "tools: tool calls are not supported yet; leave tools out or send \"tool_choice\": \"none\"",
-            "tools",
+            r#""tool_choice":"required""#,
+            "tool_choice: needs tools, and there are none",
+            "tool_choice",
         ),
         (
             r#""response_format":{"type":"grammar"}"#,

@@ -65,7 +65,7 @@ fn model(settings: &Settings, serving: &Serving) -> Value {
             "is_moderated": false,
         },
         "supported_parameters": [
-            "max_tokens", "temperature", "top_p", "top_k", "min_p", "stop", "seed", "stream", "reasoning_effort",
+            "tools", "tool_choice", "max_tokens", "temperature", "top_p", "top_k", "min_p", "stop", "seed", "stream", "reasoning_effort",
         ],
     })
 }

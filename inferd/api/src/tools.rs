@@ -61,12 +61,6 @@ impl Offer {
 
     /// What the request as a whole asks for. A choice that names no tool, or needs one where there is none, is refused.
     pub(crate) fn chosen(self, choice: Choice, parallel: bool, release: CallRelease) -> Result<ToolUse, ApiError> {
-        if !self.is_empty() && choice != Choice::None {
-            return Err(ApiError::about(
-                "tools",
-                "tools: tool calls are not supported yet; leave tools out or send \"tool_choice\": \"none\"",
-            ));
-        }
         let unknown = |name: &str| {
             ApiError::about("tool_choice", format!("tool_choice: no tool of the request is called {name:?}"))
         };

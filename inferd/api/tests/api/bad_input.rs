@@ -112,20 +112,9 @@ async fn fields_that_are_wrong_are_named() {
 #[tokio::test]
 async fn what_does_not_work_yet_is_refused_by_name() {
     let with = |name: &str, value: Value| json!({"messages": [{"content": "x"}], name: value});
-    let tool = json!([{"type": "function", "function": {"name": "f"}}]);
     assert_refused(vec![
         (with("n", json!(2)), "n: is not supported; leave it out", "n"),
         (with("logit_bias", json!({"5": 1})), "logit_bias: is not supported; leave it out", "logit_bias"),
-        (
-            with("tools", tool.clone()),
-            "tools: tool calls are not supported yet; leave tools out or send \"tool_choice\": \"none\"",
-            "tools",
-        ),
-        (
-            json!({"messages": [{"content": "x"}], "tools": tool, "tool_choice": "required"}),
-            "tools: tool calls are not supported yet; leave tools out or send \"tool_choice\": \"none\"",
-            "tools",
-        ),
         (with("tool_choice", json!("required")), "tool_choice: needs tools, and there are none", "tool_choice"),
         (with("tool_choice", json!("sometimes")), "tool_choice=sometimes not supported", "tool_choice"),
     ])

@@ -68,7 +68,7 @@ async fn models_are_listed_and_found_by_every_name_of_the_family() {
         "name": "test-model", "display_name": "test-model", "context_length": 400, "max_model_len": 400,
         "meta": {"n_ctx_train": 4096},
         "top_provider": {"context_length": 400, "max_completion_tokens": 200, "is_moderated": false},
-        "supported_parameters": ["max_tokens", "temperature", "top_p", "top_k", "min_p", "stop", "seed", "stream",
+        "supported_parameters": ["tools", "tool_choice", "max_tokens", "temperature", "top_p", "top_k", "min_p", "stop", "seed", "stream",
             "reasoning_effort"],
     });
     let list = json!({"object": "list", "data": [model], "has_more": false, "first_id": "test-model",
