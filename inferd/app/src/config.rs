@@ -1,14 +1,16 @@
 //! Every flag with its help text, its environment fallback, and what the values mean together.
 
+mod disk;
 mod protocol;
 
 use crate::refused;
 use clap::builder::{BoolishValueParser, RangedU64ValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, ValueEnum};
+use disk::DiskArgs;
 use ds4_api::{ApiKey, Hosts, Origins, Settings};
 use ds4_boot::ModelArgs;
-use ds4_engine::{EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE};
+use ds4_engine::{DiskOptions, EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE};
 use ds4_host::Exit;
 use ds4_model::{Effort, ThinkingMode};
 use ds4_units::{Bytes, Tokens};
@@ -150,6 +152,9 @@ struct Args {
     allowed_host: Vec<String>,
 
     #[command(flatten)]
+    disk: DiskArgs,
+
+    #[command(flatten)]
     protocol: ProtocolArgs,
 
     /// Show every setting and where it comes from, and what the model file is, then end
@@ -219,6 +224,8 @@ pub(crate) struct Config {
     pub(crate) memory_floor: Option<Bytes>,
     /// The engine's settings but for the number of conversations.
     pub(crate) engine: EngineOptions,
+    /// Where conversations are kept, if anywhere.
+    pub(crate) disk: Option<DiskOptions>,
     pub(crate) http: Settings,
     /// Where requests are written, prompts in clear.
     pub(crate) trace: Option<PathBuf>,
@@ -237,6 +244,8 @@ pub(crate) enum ConfigError {
     Refused { flag: String, problem: &'static str },
     #[error("--api-key-file {}: {reason}", .path.display())]
     KeyFile { path: PathBuf, reason: String },
+    #[error("--kv-cache-cold-max-tokens {cold_max} is below --kv-cache-min-tokens {min}: give 0, or {min} or more")]
+    ColdMax { cold_max: u32, min: u32 },
     #[error("an API key must not be empty and may hold only visible ASCII characters")]
     Key,
     #[error("--cors-origin {origin:?} is not an origin: write it as browsers send it, https://example.org")]
@@ -289,6 +298,7 @@ impl Args {
             model_id: self.model_id,
             max_seqs: self.max_seqs,
             memory_floor: self.mem_floor_gb,
+            disk: self.disk.checked()?,
             engine: EngineOptions {
                 prefill_rows_alone: self.prefill_chunk,
                 prefill_rows_live: self.prefill_chunk_live,
@@ -384,7 +394,13 @@ mod tests {
 
     #[test]
     fn what_does_not_work_yet_is_refused_by_name() {
-        for flag in ["--kv-disk-dir", "--kv-disk-space-mb=5", "--mtp", "--mtp-draft=2", "--dspark"] {
+        for flag in [
+            "--kv-cache-boundary-trim-tokens=5",
+            "--kv-cache-reject-different-quant",
+            "--mtp",
+            "--mtp-draft=2",
+            "--dspark",
+        ] {
             let error = read(&["-m", "x.gguf", flag, "value"]).unwrap_err().to_string();
             let name = flag.split('=').next().unwrap();
             assert!(error.starts_with(&format!("{name} ")), "{error}");
@@ -402,6 +418,8 @@ mod tests {
             (&["--wait", "soon"], "--wait"),
             (&["--kv-rounding", "maybe"], "--kv-rounding"),
             (&["--frobnicate"], "--frobnicate"),
+            (&["--kv-disk-space-mb", "5"], "--kv-disk-dir"),
+            (&["--kv-disk-dir", "d", "--kv-cache-cold-max-tokens", "5"], "--kv-cache-cold-max-tokens 5"),
             (&["--cors-origin", "example.org"], "--cors-origin"),
             (&["--cors-origin", "https://example.org/"], "--cors-origin"),
             (&["--api-key-file", "/nonexistent/keys"], "--api-key-file"),
@@ -409,6 +427,14 @@ mod tests {
             let error = read(arguments).unwrap_err().to_string();
             assert!(error.contains(flag), "{error}");
         }
+    }
+
+    #[test]
+    fn conversations_are_kept_where_the_operator_says() {
+        assert_eq!(read(&[]).unwrap().disk, None);
+        let disk = read(&["--kv-disk-dir", "d", "--kv-disk-space-mb", "0"]).unwrap().disk.unwrap();
+        assert_eq!((disk.folder.to_str(), disk.budget, disk.min_tokens.0), (Some("d"), Bytes::gib(4), 512));
+        assert_eq!((disk.cold_max_tokens.0, disk.interval_tokens.0), (30_000, 2048));
     }
 
     #[test]

@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 
-const DISK_KV: &str = "needs conversations on disk, which this version does not have yet: leave it out";
+const BOUNDARY: &str = "is not needed: a conversation can be saved at any token. Leave it out";
+const QUANT: &str = "is always so: a conversation is restored for the very same weights only. Leave it out";
 const SPECULATION: &str = "needs speculative decoding, which this version does not have yet: leave it out";
 const PROTOCOL: &str = "is not supported by this version yet: leave it out";
 
 /// Flags by the beginning of their name.
 const REFUSED: [(&str, &str); 7] = [
-    ("--kv-disk-", DISK_KV),
-    ("--kv-cache-", DISK_KV),
+    ("--kv-cache-boundary-", BOUNDARY),
+    ("--kv-cache-reject-", QUANT),
     ("--mtp", SPECULATION),
     ("--dspark", SPECULATION),
     ("--preset", SPECULATION),

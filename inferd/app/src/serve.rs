@@ -3,10 +3,10 @@
 use crate::config::Config;
 use ds4_api::{Api, Hosts, Serving, Trace, serve as serve_http};
 use ds4_boot::{Booted, ComputeDevice, ModelFile, default_floor, observer};
-use ds4_engine::{Account, Engine, EngineOptions};
+use ds4_engine::{Account, DiskBanks, DiskOptions, Engine, EngineOptions};
 use ds4_governor::{BankPlan, BankPrices, Census, Floors, Governor, plan_banks};
-use ds4_host::{Exit, StopSignals, append_private, printable};
-use ds4_model::Model;
+use ds4_host::{Exit, StopSignals, append_private, printable, printable_path};
+use ds4_model::{LoadedModel, Model};
 use ds4_units::{Bytes, Tokens};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -96,12 +96,13 @@ async fn boot_and_wait(
     let (options, max_seqs) = (config.engine, config.max_seqs);
     let floor = config.memory_floor;
     let booting = tokio::task::spawn_blocking(move || boot(&config, &cancel));
-    let (model_id, booted) = booting.await.map_err(|error| (Exit::Failed, format!("booting failed: {error}")))??;
+    let (model_id, booted, disk) =
+        booting.await.map_err(|error| (Exit::Failed, format!("booting failed: {error}")))??;
     let (tokenizer, codec) = (booted.loaded.tokenizer.clone(), booted.loaded.codec.clone());
     let floor = floor.unwrap_or(default_floor(&booted.device));
     let (account, plan) = account(booted.loaded.model.as_ref(), &booted.device, floor, max_seqs.asked());
     let options = EngineOptions { banks: plan.banks, ..options };
-    let engine = Engine::start(booted.loaded, options, account);
+    let engine = Engine::start_with_disk(booted.loaded, options, account, disk);
     let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
     info!(model = %printable(&model_id), max_seqs = options.banks, ready_ms = started.elapsed().as_millis() as u64, "ready");
     api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec });
@@ -130,12 +131,32 @@ fn account(model: &dyn Model, device: &ComputeDevice, floor: Bytes, asked: Optio
     (Account::new(Governor::new(floors, Census::default()), Box::new(observe), None), plan)
 }
 
-fn boot(config: &Config, cancel: &AtomicBool) -> Result<(String, Booted), Failure> {
+fn boot(config: &Config, cancel: &AtomicBool) -> Result<(String, Booted, Option<DiskBanks>), Failure> {
     let failed = |error: ds4_boot::BootError| (error.exit(), error.to_string());
     let file = ModelFile::open(&config.model, cancel).map_err(failed)?;
     let model_id = config.model_id.clone().unwrap_or_else(|| file.default_id());
     let worker = format!("ds4-server-{}", std::process::id());
-    Ok((model_id, file.load(&config.model, &worker, cancel).map_err(failed)?))
+    let booted = file.load(&config.model, &worker, cancel).map_err(failed)?;
+    let disk = config.disk.as_ref().map(|options| open_disk(options, &booted)).transpose()?;
+    Ok((model_id, booted, disk))
+}
+
+/// Reads which conversations are on disk for this model.
+fn open_disk(options: &DiskOptions, booted: &Booted) -> Result<DiskBanks, Failure> {
+    let began = Instant::now();
+    let LoadedModel { model, tokenizer, codec } = &booted.loaded;
+    let disk = DiskBanks::open(options, booted.identity.0, codec.renderer_version(), model.as_ref(), tokenizer.clone());
+    let disk = disk.map_err(|error| (Exit::Usage, format!("--kv-disk-dir: {error}")))?;
+    let stats = disk.stats();
+    info!(
+        folder = %printable_path(&options.folder),
+        conversations = stats.files,
+        bytes = %stats.bytes,
+        budget = %stats.budget,
+        index_ms = began.elapsed().as_millis() as u64,
+        "conversations on disk"
+    );
+    Ok(disk)
 }
 
 /// Lets running answers end, until they have, time is up, or a second signal comes.

@@ -4,7 +4,7 @@ use crate::weights::{self, Source};
 use crate::{BootError, KvRows, ModelArgs, manifest};
 use ds4_gguf::Model as GgufModel;
 use ds4_host::printable_path;
-use ds4_import::{ComputeDevice, Lease};
+use ds4_import::{ComputeDevice, ContentRoot, Lease};
 use ds4_model::{BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
 use ds4_units::Tokens;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ pub struct Booted {
     pub loaded: LoadedModel,
     /// The lease, when an owner lent the weights. The weights keep it alive.
     pub lease: Option<Arc<Lease>>,
+    /// What the weights are.
+    pub identity: ContentRoot,
     /// Where the model computes and keeps its conversations.
     pub device: ComputeDevice,
 }
@@ -96,7 +98,7 @@ impl ModelFile {
             KvRows::Exact => KvRounding::Exact,
             KvRows::Off => KvRounding::Off,
         };
-        let Source { weights, lease, device } = weights::obtain(args, &self.file, worker, cancel)?;
+        let Source { weights, lease, identity, device } = weights::obtain(args, &self.file, worker, cancel)?;
         let began = Instant::now();
         let loaded = self.family.bind(
             &self.file,
@@ -114,7 +116,7 @@ impl ModelFile {
         for (purpose, bytes) in loaded.model.device_memory() {
             info!(%bytes, "device memory beyond the weights: {purpose}");
         }
-        Ok(Booted { loaded, lease, device })
+        Ok(Booted { loaded, lease, identity, device })
     }
 }
 

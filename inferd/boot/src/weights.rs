@@ -4,7 +4,8 @@ use crate::progress::{Notes, Shown};
 use crate::{BootError, Fallback, ModelArgs, device};
 use ds4_gguf::Model as GgufModel;
 use ds4_import::{
-    AttachOptions, ComputeDevice, ImportFailure, Lease, OwnerState, SelfLoadOptions, Weights, attach, self_load,
+    AttachOptions, ComputeDevice, ContentRoot, ImportFailure, Lease, OwnerState, SelfLoadOptions, Weights, attach,
+    self_load,
 };
 use ds4_manifest::{ManifestError, TrustError};
 use ds4_units::Bytes;
@@ -18,6 +19,8 @@ use tracing::{info, warn};
 pub(crate) struct Source {
     pub(crate) weights: Weights,
     pub(crate) lease: Option<Arc<Lease>>,
+    /// What they are.
+    pub(crate) identity: ContentRoot,
     /// Where they are.
     pub(crate) device: ComputeDevice,
 }
@@ -78,7 +81,7 @@ fn from_owner(
         identity = %attached.identity,
         "weights from the owner"
     );
-    Ok(Source { weights: attached.weights, lease: Some(attached.lease), device })
+    Ok(Source { weights: attached.weights, lease: Some(attached.lease), identity: attached.identity, device })
 }
 
 fn owner_changed(state: OwnerState) {
@@ -102,5 +105,5 @@ fn load(args: &ModelArgs, file: &GgufModel, cancel: &AtomicBool) -> Result<Sourc
         identity = %loaded.identity,
         "weights loaded by this process: a restart loads them again (with ds4-weightd it would not)"
     );
-    Ok(Source { weights: loaded.weights, lease: None, device })
+    Ok(Source { weights: loaded.weights, lease: None, identity: loaded.identity, device })
 }
