@@ -62,8 +62,8 @@ fn the_environment_is_read_only_in_config_files() {
         &["use", "std", ":", ":", "env", ":", ":", "{"],
         &["from_default_env"],
     ];
-    let mut found = findings(|source| source.is_test_file() || source.file_name() == "config.rs", &reads);
-    for source in rust_sources().iter().filter(|source| source.file_name() != "config.rs" && !source.is_test_file()) {
+    let mut found = findings(|source| source.is_test_file() || source.is_config(), &reads);
+    for source in rust_sources().iter().filter(|source| !source.is_config() && !source.is_test_file()) {
         found.extend(clap_environment_lines(source).map(|line| format!("{}:{line}: env in #[arg]", source.path)));
     }
     hold(

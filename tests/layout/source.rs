@@ -59,6 +59,11 @@ impl Source {
             || ["/tests/", "/benches/", "/fuzz/"].iter().any(|folder| self.path.contains(folder))
     }
 
+    /// Is a `config.rs`, or one of its modules.
+    pub(crate) fn is_config(&self) -> bool {
+        self.file_name() == "config.rs" || self.path.contains("/config/")
+    }
+
     pub(crate) fn file_name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
