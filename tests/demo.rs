@@ -2,11 +2,12 @@
 
 use std::io::{Write, stdout};
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use ds4_tests::{Finished, Owner, Worker, binary, demo_model, repository};
 use nix::sys::signal::{Signal, kill};
@@ -16,7 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Loads the model in the repository into a weight owner, talks to a worker over HTTP, kills the worker with SIGKILL,
-/// starts another one against the same owner and goes on talking.
+/// starts another one against the same owner and goes on talking; then has it call a tool.
 #[derive(Parser)]
 #[command(name = "scripts/demo")]
 struct Options {
@@ -30,6 +31,8 @@ struct Options {
 
 const BEFORE: [&str; 3] = ["Hello, my name is Clara.", "My dog is called Bimol.", "What is the capital of Peru?"];
 const AFTER: &str = "What is my dog's name?";
+/// What the model is asked to run; nothing else that it may come up with is.
+const COMMAND: &str = "echo ds4-tool-ok";
 
 /// The processes that a stop signal must reach, and whether one has come.
 #[derive(Clone, Default)]
@@ -114,6 +117,7 @@ fn converse(options: &Options, children: &Children) -> Result<()> {
     let (worker, ready) = attach(&model, &owner, port, children)?;
     println!("restart_ready_ms={}", ready.as_millis());
     ask(&worker, &mut conversation, AFTER)?;
+    use_a_tool(&worker)?;
 
     let end = if options.once { worker.terminate()? } else { serve_on(worker)? };
     ensure!(end.status.success(), "the worker ended with {}; it said:\n{}", end.status, end.output);
@@ -147,6 +151,48 @@ fn ask(worker: &Worker, conversation: &mut Vec<Value>, question: &str) -> Result
     println!();
     conversation.push(json!({"role": "assistant", "content": answer}));
     Ok(())
+}
+
+/// Offers a shell, runs what the model calls it with, and has the model say what came out.
+fn use_a_tool(worker: &Worker) -> Result<()> {
+    let question = format!("Run `{COMMAND}` and tell me its output.");
+    println!("  you> {question}");
+    let mut messages = vec![json!({"role": "user", "content": question})];
+    let message = reply_with_a_shell(worker, &messages)?;
+    let call = &message["tool_calls"][0];
+    let said = |part| call["function"][part].as_str().with_context(|| format!("no call in {message}"));
+    let arguments = said("arguments")?;
+    println!("  ds4> calls {} with {arguments}", said("name")?);
+    let command = serde_json::from_str::<Value>(arguments)?["command"].take();
+    ensure!(command == COMMAND, "the model wants to run {command} and not what it was asked to");
+    let output = Command::new("sh").args(["-c", COMMAND]).output().context("sh")?;
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    print!("   sh> {output}");
+    let result = json!({"role": "tool", "tool_call_id": call["id"], "content": output});
+    messages.extend([message, result]);
+    let message = reply_with_a_shell(worker, &messages)?;
+    println!("  ds4> {}", message["content"].as_str().with_context(|| format!("no text in {message}"))?);
+    Ok(())
+}
+
+/// The model's next message, with a shell on offer.
+fn reply_with_a_shell(worker: &Worker, messages: &[Value]) -> Result<Value> {
+    let shell = json!({"type": "function", "function": {
+        "name": "bash",
+        "description": "Run a shell command and return what it prints.",
+        "parameters": {
+            "type": "object",
+            "properties": {"command": {"type": "string", "description": "The command"}},
+            "required": ["command"],
+        },
+    }});
+    let body = json!({
+        "messages": messages, "tools": [shell], "temperature": 0, "thinking": {"type": "disabled"},
+    });
+    let reply = worker.post("/v1/chat/completions", &body.to_string())?;
+    ensure!(reply.status == 200, "{} {}", reply.status, reply.body);
+    let mut reply: Value = serde_json::from_str(&reply.body)?;
+    Ok(reply["choices"][0]["message"].take())
 }
 
 /// Blocks until the worker ends: a signal to the demo stops it.

@@ -60,11 +60,7 @@ fn every_bad_body_gets_its_exact_error() -> Result<()> {
         (r#""stop":[1]"#, "stop[0]: must be a string", "stop[0]"),
         (r#""n":2"#, "n: is not supported; leave it out", "n"),
         (r#""top_logprobs":3"#, "top_logprobs: needs \"logprobs\": true", "top_logprobs"),
-        (
-            r#""tool_choice":"required""#,
-            "tool_choice: needs tools, and there are none",
-            "tool_choice",
-        ),
+        (r#""tool_choice":"required""#, "tool_choice: needs tools, and there are none", "tool_choice"),
         (
             r#""response_format":{"type":"grammar"}"#,
             "response_format.type: unsupported \"grammar\"; use text, json_object or json_schema",

@@ -1,7 +1,7 @@
 #!/bin/bash
 # One whole training run and its evaluation, detached and resumable.
 #   run-training.sh WORK OUT SECONDS [GPUS]
-# WORK holds prose.json, tokenizer.json and, if wanted, captured/ (agent requests).  The log is OUT/log; OUT/done appears at the end.
+# WORK holds prose.json, tokenizer.json and, if wanted, captures.json (agent requests).  The log is OUT/log; OUT/done appears at the end.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(realpath "$1") seconds=$3 gpus=${4:-1}
@@ -10,7 +10,7 @@ out=$(realpath "$2")
 cd "$here"
 export DS4DEMO_COMPILE=1 PYTHONUNBUFFERED=1 OMP_NUM_THREADS=2
 captured=()
-[ -d "$work/captured" ] && captured=(--captured "$work/captured")
+[ -f "$work/captures.json" ] && captured=(--captured "$work/captures.json")
 rm -f "$out/done"
 setsid nohup bash -c '
   work=$1 out=$2 seconds=$3 gpus=$4; shift 4

@@ -11,12 +11,12 @@ from .draw import Draw
 from .protocol import Answer, Call, Conversation, Results, User
 from .tasks.agents import RUN_FORMS, said_output
 
-# file of the first request, shell tool, its argument, what surrounds the output in a result
+# scenario and step of the first request, shell tool, its argument, what surrounds the output in a result
 CLIENTS = {
-    'codex': ('codex/tool-01.json', 'exec_command', 'cmd', 'Chunk ID: {id}\nWall time: 0.0{id} seconds\nProcess exited with code 0\nOriginal token count: {n}\nOutput:\n{out}\n'),
-    'opencode': ('opencode/text-02.json', 'bash', 'command', '{out}\n'),
-    'pi': ('pi/text-01.json', 'bash', 'command', '{out}\n'),
-    'claude-code': ('claude-code/tool-02.json', 'Bash', 'command', '{out}'),
+    'codex': (('tool', 1), 'exec_command', 'cmd', 'Chunk ID: {id}\nWall time: 0.0{id} seconds\nProcess exited with code 0\nOriginal token count: {n}\nOutput:\n{out}\n'),
+    'opencode': (('text', 2), 'bash', 'command', '{out}\n'),
+    'pi': (('text', 1), 'bash', 'command', '{out}\n'),
+    'claude-code': (('tool', 2), 'Bash', 'command', '{out}'),
 }
 
 
@@ -74,14 +74,16 @@ def with_request(body: dict, text: str) -> dict:
     return body
 
 
-def load(folder: Path, client: str) -> dict:
-    return json.loads((folder / CLIENTS[client][0]).read_text())['body']
+def load(captures: Path, client: str) -> dict:
+    """The body of a client's request among all that were captured: a list of {client, scenario, step, body}."""
+    wanted = (client, *CLIENTS[client][0])
+    return next(c['body'] for c in json.loads(captures.read_text()) if (c['client'], c['scenario'], c['step']) == wanted)
 
 
-def requests(folder: Path, draw: Draw, client: str, count: int) -> list[Request]:
+def requests(captures: Path, draw: Draw, client: str, count: int) -> list[Request]:
     """`count` requests to run an echo command, in held-out phrasings that ask for the output."""
     _, tool, argument, frame = CLIENTS[client]
-    captured, out = load(folder, client), []
+    captured, out = load(captures, client), []
     asking = tuple(form for form in RUN_FORMS if 'tell me' in form or 'report' in form)
     for _ in range(count):
         output = draw.pick((draw.word, draw.code, draw.phrase, lambda: f'{draw.word()}-{draw.word()}-{draw.word()}'))()
@@ -102,10 +104,10 @@ def answered(request: Request, draw: Draw) -> Conversation:
     return Conversation(turns, request.conversation.system, request.conversation.tools, request.conversation.thinking)
 
 
-def evaluation_sets(folder: Path, draw: Draw, count: int) -> dict[str, list[Conversation]]:
+def evaluation_sets(captures: Path, draw: Draw, count: int) -> dict[str, list[Conversation]]:
     sets = {}
     for client in CLIENTS:
-        asked = requests(folder, draw, client, count)
+        asked = requests(captures, draw, client, count)
         sets[f'{client}: call'] = [r.conversation for r in asked]
         sets[f'{client}: answer'] = [answered(r, draw) for r in asked]
     return sets

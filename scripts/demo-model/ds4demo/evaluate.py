@@ -1,6 +1,6 @@
 """Scores trained weights as a reader of the exported file sees them; fast on a GPU, a sample on a CPU.
 
-    python -m ds4demo.evaluate --work build --weights run --out run/evaluation.json [--captured FOLDER]
+    python -m ds4demo.evaluate --work build --weights run --out run/evaluation.json [--captured build/captures.json]
 
 `--weights` is a folder of weights-*.pt, or a pair of GGUF files given with --gguf.
 """
@@ -28,7 +28,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument('--out', type=Path, required=True, help='JSON file for the figures')
     parser.add_argument('--count', type=int, default=300, help='conversations a skill')
     parser.add_argument('--long-count', type=int, default=100, help='conversations a long skill; 0 for none')
-    parser.add_argument('--captured', type=Path, help='folder of captured agent requests')
+    parser.add_argument('--captured', type=Path, help='captured agent requests, as tests/fixtures/clients holds them packed')
     parser.add_argument('--captured-count', type=int, default=50)
     parser.add_argument('--tokens', type=int, default=32768)
     parser.add_argument('--short', type=int, default=4096)

@@ -1,6 +1,6 @@
 """Asks a running server what the evaluation sets ask, over HTTP and greedily, and writes the share of right answers.
 
-    python -m ds4demo.served --url http://127.0.0.1:8000 --model M.gguf --work build --out results.json [--captured FOLDER]
+    python -m ds4demo.served --url http://127.0.0.1:8000 --model M.gguf --work build --out results.json [--captured build/captures.json]
 
 A sample on a CPU takes minutes (--count); with a GPU behind the server the whole sets are fine.
 """
@@ -135,10 +135,10 @@ def ask_agent(url: str, request: captured.Request, draw: Draw) -> tuple[bool, bo
     return called, reply.text.strip() == said_output(request.output) and not reply.calls
 
 
-def agent_rows(url: str, folder: Path, draw: Draw, count: int) -> dict:
+def agent_rows(url: str, captures: Path, draw: Draw, count: int) -> dict:
     rows = {}
     for client in captured.CLIENTS:
-        outcomes = [ask_agent(url, request, draw) for request in captured.requests(folder, draw, client, count)]
+        outcomes = [ask_agent(url, request, draw) for request in captured.requests(captures, draw, client, count)]
         rows[client] = {'call': sum(c for c, _ in outcomes), 'answer': sum(a for _, a in outcomes), 'both': sum(c and a for c, a in outcomes), 'count': count}
         print(f'{client:32} call {rows[client]["call"]}, answer {rows[client]["answer"]}, both {rows[client]["both"]} of {count}', flush=True)
     return rows
@@ -165,13 +165,15 @@ def main() -> None:
     parser.add_argument('--out', type=Path, required=True)
     parser.add_argument('--count', type=int, default=20, help='conversations a skill')
     parser.add_argument('--long-count', type=int, default=4)
-    parser.add_argument('--captured', type=Path, help='folder of captured agent requests')
+    parser.add_argument('--skills', nargs='*', help='only these, by name; each draws the same questions as in a whole run')
+    parser.add_argument('--captured', type=Path, help='captured agent requests, as tests/fixtures/clients holds them packed')
     parser.add_argument('--captured-count', type=int, default=4)
     args = parser.parse_args()
     began = time.monotonic()
     words, tokenizer = lexicon.load(args.work / 'prose.json'), gguf_file.read_tokenizer(args.model)
     sets = evalsets.build(evalsets.SKILLS, args.count, words, tokenizer) | evalsets.build(evalsets.LONG_SKILLS, args.long_count, words, tokenizer)
-    report = {'model': args.model.stem, 'skills': skill_rows(args.url, sets)}
+    asked = {name: conversations for name, conversations in sets.items() if not args.skills or name in args.skills}
+    report = {'model': args.model.stem, 'skills': skill_rows(args.url, asked)}
     if args.captured:
         report['agents'] = agent_rows(args.url, args.captured, Draw(4242, TEST, words), args.captured_count)
     report['seconds'] = round(time.monotonic() - began, 1)
