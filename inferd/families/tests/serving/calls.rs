@@ -171,7 +171,7 @@ fn a_grammar_holds_the_text_and_leaves_the_reasoning_alone() {
     let bench = scripted(&["hm</think>never"]);
     let request = bench.ask(&question(ThinkingMode::On), &Arc::new(AnswerMemory::default()), ROOM);
     let constraint: Box<dyn TokenConstraint> = Box::new(Capitals { end: tokens(END)[0], seen: 0 });
-    let heard = bench.complete(GenerateRequest { constraint: Some(constraint), ..request });
+    let heard = bench.complete(GenerateRequest { constraints: vec![constraint], ..request });
     assert!(heard.text.starts_with("hm") && heard.text.len() == 5, "{}", heard.text);
     assert!(heard.text[2..].bytes().all(|byte| byte.is_ascii_uppercase()), "{}", heard.text);
     assert_eq!(heard.finished().reason, FinishReason::EndOfTurn);
