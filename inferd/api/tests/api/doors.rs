@@ -24,7 +24,7 @@ fn error(message: &str, kind: &str, param: Option<&str>, code: Option<&str>) -> 
 async fn unknown_paths_and_wrong_methods_are_told_apart() {
     let server = Server::saying("ok");
     let unknown = error("unknown endpoint", "invalid_request_error", None, None);
-    for path in ["/", "/v2/chat", "/v1/chat/completions/", "/v1/embeddings", "/metrics"] {
+    for path in ["/", "/v2/chat", "/v1/chat/completions/", "/v1/embeddings", "/props"] {
         let reply = call(&server, Method::POST, path, &[]).await;
         if path == "/" {
             assert_eq!(reply.status, StatusCode::METHOD_NOT_ALLOWED);
