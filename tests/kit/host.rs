@@ -32,3 +32,11 @@ pub fn paths_below(folder: &Path) -> Result<Vec<PathBuf>> {
     paths.sort();
     Ok(paths)
 }
+
+/// The most memory a process has held so far, in bytes.
+pub fn peak_memory(pid: Pid) -> Result<usize> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("status of {pid}"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM in the status")?;
+    let kib: usize = line.trim().trim_end_matches(" kB").parse().with_context(|| format!("a number: {line}"))?;
+    Ok(kib << 10)
+}

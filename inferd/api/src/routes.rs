@@ -32,6 +32,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route("/v1/responses/input_tokens", only(post(counting::responses), "POST"))
         .route("/v1/messages", only(post(surface::create::<messages::Messages>), "POST"))
         .route("/v1/messages/count_tokens", only(post(counting::messages), "POST"))
+        .route("/tokenizer_info", only(get(tokens::info), "GET, HEAD"))
         .route("/tokenize", only(post(tokens::tokenize), "POST"))
         .route("/detokenize", only(post(tokens::detokenize), "POST"))
         .route("/apply-template", only(post(tokens::apply_template), "POST"))

@@ -9,7 +9,7 @@ use crate::surface::Surface;
 use crate::{ApiError, chat, generate};
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use ds4_model::Prompt;
+use ds4_model::{Piece, Prompt};
 use ds4_units::TokenId;
 use serde_json::{Value, json};
 
@@ -38,6 +38,26 @@ pub(crate) async fn apply_template(
     request: Request,
 ) -> Response {
     reply(&caller, answer(&shared, request, prompt_of).await)
+}
+
+/// What evaluation harnesses want to know before they send prompts as tokens: which control tokens frame a text.
+pub(crate) async fn info(State(shared): State<Shared>, Extension(caller): Extension<Caller>) -> Response {
+    let info = shared.phase.serving().map(|serving| {
+        let spelled = |token: Option<&TokenId>| {
+            let bytes = token.and_then(|&token| serving.tokenizer.token_bytes(token));
+            bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        };
+        let begin = serving.codec.render_raw("").pieces().iter().find_map(|piece| match piece {
+            Piece::Control(token) => Some(*token),
+            Piece::Text(_) => None,
+        });
+        json!({
+            "bos_token": spelled(begin.as_ref()),
+            "eos_token": spelled(serving.codec.stop_tokens().first()),
+            "vocab_size": serving.tokenizer.vocabulary_len(),
+        })
+    });
+    reply(&caller, info)
 }
 
 async fn answer(

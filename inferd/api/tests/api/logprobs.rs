@@ -110,3 +110,11 @@ async fn what_is_too_much_or_makes_no_sense_is_refused_by_name() {
     let (status, reply) = ask(&server, "/v1/completions", body).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{reply}");
 }
+
+#[tokio::test]
+async fn a_harness_learns_which_tokens_frame_a_text() {
+    let server = Server::saying("ok");
+    let info = server.get("/tokenizer_info").await.json();
+    assert_eq!((&info["bos_token"], &info["eos_token"]), (&json!("<bos>"), &json!("<eos>")));
+    assert!(info["vocab_size"].is_u64());
+}
