@@ -92,6 +92,10 @@ pub(crate) async fn whole<S: Surface>(
             // Nothing of the first attempt is part of the reply.
             Event::Retrying => ending.answer = Answer::default(),
             Event::Finished(finished) => {
+                if let Some(second) = ending.ask_again(&finished) {
+                    events = second;
+                    continue;
+                }
                 ending.finished(&finished);
                 let answer = std::mem::take(&mut ending.answer);
                 return Ok(json_response(StatusCode::OK, &surface.whole(answer, &finished)));

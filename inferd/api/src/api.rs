@@ -2,7 +2,7 @@
 
 use crate::phase::{Phase, Serving};
 use crate::state::{ServerState, Shared};
-use crate::{Settings, Trace, routes};
+use crate::{Settings, Traces, routes};
 use axum::Router;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ pub struct Api {
 }
 
 impl Api {
-    /// A server that is loading. With `trace`, every request is written there.
-    pub fn new(settings: Settings, trace: Option<Trace>) -> Api {
-        Api { shared: ServerState::new(settings, trace) }
+    /// A server that is loading. What `traces` names is written there.
+    pub fn new(settings: Settings, traces: impl Into<Traces>) -> Api {
+        Api { shared: ServerState::new(settings, traces.into()) }
     }
 
     /// The routes as a service.

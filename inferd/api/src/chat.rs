@@ -30,6 +30,8 @@ pub(crate) struct Chat {
 impl Surface for Chat {
     const PROMPT_FIELD: &'static str = "messages";
 
+    const RESAMPLES: bool = true;
+
     type Writer = Chunks;
 
     fn read(body: &Value, reading: Reading<'_>) -> Result<(Ask, Chat), ApiError> {

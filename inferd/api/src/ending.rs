@@ -3,10 +3,11 @@
 use crate::answer::{Answer, Call};
 use crate::continuation::{Kept, Protocol};
 use crate::fuse::BodyHash;
+use crate::slip::Slip;
 use crate::state::{ClientPlace, Shared};
 use crate::trace::Entry;
-use crate::{ApiError, error};
-use ds4_engine::{Finished, RequestFault};
+use crate::{ApiError, error, slip};
+use ds4_engine::{EventStream, Finished, RequestFault};
 use ds4_model::{AssistantMessage, PromptText, ToolArguments, ToolCall};
 use std::time::Instant;
 
@@ -21,6 +22,8 @@ pub(crate) struct Ending {
     /// The turn without its answer.
     pub(crate) kept: Option<Kept>,
     pub(crate) trace: Option<Entry>,
+    /// The answer may be a slip.
+    pub(crate) slip: Option<Slip>,
     pub(crate) answer: Answer,
     pub(crate) ended: bool,
     pub(crate) _place: ClientPlace,
@@ -30,22 +33,39 @@ impl Ending {
     /// The answer is complete.
     pub(crate) fn finished(&mut self, finished: &Finished) {
         self.ended = true;
+        self.note_slip(finished);
         self.log(finished);
         self.shared.telemetry.answered(self.surface, finished, self.received.elapsed());
         if let Some(mut kept) = self.kept.take() {
             kept.said.transcript.answer(said(&self.answer, kept.protocol));
             self.shared.continuations.keep(kept);
         }
-        if let (Some(entry), Some(trace)) = (self.trace.take(), &self.shared.trace) {
+        if let (Some(entry), Some(trace)) = (self.trace.take(), &self.shared.traces.all) {
             trace.write(entry.finished(&self.answer, finished));
         }
+    }
+
+    /// When the answer is a slip and the request is to be asked again: the events of the second answer, of which this
+    /// is the end from now on.
+    pub(crate) fn ask_again(&mut self, finished: &Finished) -> Option<EventStream> {
+        self.note_slip(finished)?.ask_again().inspect(|_| self.answer = Answer::default())
+    }
+
+    /// Writes a slip down, and gives back what is needed to ask again.
+    fn note_slip(&mut self, finished: &Finished) -> Option<Slip> {
+        let mut slip = self.slip.take().filter(|_| slip::is_slip(&self.answer, finished))?;
+        tracing::info!(request_id = %self.request_id, "the answer announces a tool call and makes none");
+        if let (Some(line), Some(slips)) = (slip.line(&self.answer, finished), &self.shared.traces.slips) {
+            slips.write(line);
+        }
+        Some(slip)
     }
 
     /// There is no answer, or no more of it.
     pub(crate) fn failed(&mut self, fault: &RequestFault) -> ApiError {
         self.ended = true;
         tracing::warn!(request_id = %self.request_id, %fault, "failed");
-        if let (Some(entry), Some(trace)) = (self.trace.take(), &self.shared.trace) {
+        if let (Some(entry), Some(trace)) = (self.trace.take(), &self.shared.traces.all) {
             trace.write(entry.failed(&self.answer, fault));
         }
         let recurring = matches!(fault, RequestFault::Step(_)).then(|| self.shared.fuse.fault(self.body)).flatten();
@@ -76,7 +96,7 @@ impl Drop for Ending {
             return;
         }
         tracing::info!(request_id = %self.request_id, "canceled");
-        if let (Some(entry), Some(trace)) = (self.trace.take(), &self.shared.trace) {
+        if let (Some(entry), Some(trace)) = (self.trace.take(), &self.shared.traces.all) {
             trace.write(entry.canceled(&self.answer));
         }
     }

@@ -5,6 +5,7 @@ use crate::ask::{Ask, Reading, Wording};
 use crate::continuation::Kept;
 use crate::error::{refused, too_large};
 use crate::phase::Serving;
+use crate::slip::{self, Again};
 use ds4_engine::{EventStream, GenerateRequest};
 use ds4_model::{Piece, Prompt, PromptRecord};
 use ds4_units::{TokenId, Tokens};
@@ -13,6 +14,10 @@ use ds4_units::{TokenId, Tokens};
 pub(crate) struct Prepared {
     pub(crate) rendered: Prompt,
     pub(crate) kept: Option<Kept>,
+    /// A tool has just returned: the answer may announce another call and not make it.
+    pub(crate) may_slip: bool,
+    /// The same request once more, where that may be wanted.
+    pub(crate) again: Option<Again>,
     request: GenerateRequest,
 }
 
@@ -29,7 +34,11 @@ pub(crate) fn prepare(reading: Reading<'_>, ask: Ask, prompt_field: &str) -> Res
         Wording::Conversation(conversation) => codec.read_answer(&prompt.rendered, conversation, reading.memory),
         Wording::Raw(_) | Wording::Tokens(_) => codec.read_raw(),
     };
+    let may_slip = matches!(&ask.wording, Wording::Conversation(conversation) if slip::may_slip(conversation));
+    let again = may_slip.then(|| again(reading, &ask, &prompt)).flatten();
     Ok(Prepared {
+        may_slip,
+        again,
         rendered: prompt.rendered,
         kept: ask.kept.filter(|_| ask.max_tokens != MERELY_COUNTED),
         request: GenerateRequest {
@@ -42,6 +51,22 @@ pub(crate) fn prepare(reading: Reading<'_>, ask: Ask, prompt_field: &str) -> Res
             prompt_logprobs: ask.prompt_logprobs,
             constraints: ask.constraints,
         },
+    })
+}
+
+/// A plain request once more, where the operator wants that.
+fn again(reading: Reading<'_>, ask: &Ask, prompt: &RenderedPrompt) -> Option<Again> {
+    let Wording::Conversation(conversation) = &ask.wording else { return None };
+    let plain = ask.constraints.is_empty() && ask.top_logprobs.is_none() && !ask.prompt_logprobs && !ask.stream;
+    (plain && reading.settings.resample_slips).then(|| Again {
+        serving: reading.serving.clone(),
+        memory: reading.memory.clone(),
+        conversation: conversation.clone(),
+        rendered: prompt.rendered.clone(),
+        record: prompt.record.clone(),
+        sampling: ask.sampling,
+        stop: ask.stop.clone(),
+        max_tokens: ask.max_tokens,
     })
 }
 

@@ -73,6 +73,8 @@ pub struct Settings {
     pub reasoning_replay: ReasoningReplay,
     /// Tool results beyond so many bytes of the prompt remind the model how to call tools.
     pub reminder_after: Option<Bytes>,
+    /// Whether a buffered chat reply that announces a tool call and makes none is asked for once more.
+    pub resample_slips: bool,
     /// Tool calls (and answers' reasoning) remembered exactly; 0 remembers none.
     pub remembered_calls: usize,
     /// Turns that clients may go on from without sending them again.
@@ -97,6 +99,7 @@ impl Default for Settings {
             thinking_sampling: ThinkingSampling::Asked,
             reasoning_replay: ReasoningReplay::Keep,
             reminder_after: Some(Bytes(98_304)),
+            resample_slips: false,
             remembered_calls: REMEMBERED_CALLS_MAX,
             keep_turns: KeepTurns::default(),
             wrap_completions: false,

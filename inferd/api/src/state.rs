@@ -8,7 +8,7 @@ use crate::phase::{PhaseCell, Serving};
 use crate::pool::RenderPool;
 use crate::structured::GrammarCell;
 use crate::telemetry::Telemetry;
-use crate::trace::Trace;
+use crate::trace::Traces;
 use crate::{ApiError, Settings, limits};
 use ds4_model::AnswerMemory;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct ServerState {
     grammars: GrammarCell,
     pub(crate) continuations: Continuations,
     pub(crate) fuse: Fuse,
-    pub(crate) trace: Option<Trace>,
+    pub(crate) traces: Traces,
     pub(crate) telemetry: Telemetry,
     clients: Arc<Semaphore>,
 }
@@ -39,14 +39,14 @@ pub(crate) struct ClientPlace {
 }
 
 impl ServerState {
-    pub(crate) fn new(settings: Settings, trace: Option<Trace>) -> Shared {
+    pub(crate) fn new(settings: Settings, traces: Traces) -> Shared {
         let memory = Arc::new(AnswerMemory::new(settings.remembered_calls, settings.remembered_bytes()));
         Arc::new(ServerState {
             memory,
             grammars: GrammarCell::default(),
             continuations: Continuations::new(settings.keep_turns),
             fuse: Fuse::default(),
-            trace,
+            traces,
             telemetry: Telemetry::new(),
             settings,
             phase: PhaseCell::new(),

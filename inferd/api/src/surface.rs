@@ -10,6 +10,7 @@ use crate::ending::Ending;
 use crate::fuse::BodyHash;
 use crate::generate::Prepared;
 use crate::phase::Serving;
+use crate::slip::Slip;
 use crate::state::Shared;
 use crate::telemetry::surface_of;
 use crate::trace::Entry;
@@ -24,6 +25,9 @@ use std::time::Instant;
 pub(crate) trait Surface: Sized + Send + 'static {
     /// The field that holds the prompt: errors about its length point there.
     const PROMPT_FIELD: &'static str;
+
+    /// Whether a buffered answer that announces a tool call and makes none may be asked for once more.
+    const RESAMPLES: bool = false;
 
     /// Writes the streamed form of a reply.
     type Writer: EventWriter;
@@ -56,6 +60,7 @@ struct Ready<S> {
     stream: bool,
     prepared: Prepared,
     trace: Option<Entry>,
+    slip: Option<Slip>,
     body: BodyHash,
 }
 
@@ -74,7 +79,7 @@ async fn serve<S: Surface>(shared: &Shared, caller: &Caller, request: Request) -
             make_ready::<S>(&shared, &serving, &caller, &path, body)
         })
         .await?;
-    let Ready { surface, stream, mut prepared, trace, body } = ready;
+    let Ready { surface, stream, mut prepared, trace, slip, body } = ready;
     let kept = prepared.kept.take();
     let events = generate::submit(&serving, prepared, S::PROMPT_FIELD).inspect_err(|error| {
         if error.is_busy() {
@@ -89,6 +94,7 @@ async fn serve<S: Surface>(shared: &Shared, caller: &Caller, request: Request) -
         body,
         kept,
         trace,
+        slip,
         answer: Answer::default(),
         ended: false,
         _place: place,
@@ -115,7 +121,12 @@ fn make_ready<S: Surface>(
     // The request holds copies of what it needs: the body's share of the budget can go back.
     drop(body);
     let stream = ask.stream;
-    let prepared = generate::prepare(reading, ask, S::PROMPT_FIELD)?;
-    let trace = shared.trace.as_ref().map(|_| Entry::new(caller, path, value, &prepared.rendered, serving));
-    Ok(Ready { surface, stream, prepared, trace, body: hash })
+    let mut prepared = generate::prepare(reading, ask, S::PROMPT_FIELD)?;
+    let slips = prepared.may_slip && shared.traces.slips.is_some();
+    let traced = shared.traces.all.is_some() || slips;
+    let entry = traced.then(|| Entry::new(caller, path, value, &prepared.rendered, serving));
+    let again = prepared.again.take().filter(|_| S::RESAMPLES);
+    let slip = prepared.may_slip.then(|| Slip::new(again, entry.clone().filter(|_| slips)));
+    let trace = entry.filter(|_| shared.traces.all.is_some());
+    Ok(Ready { surface, stream, prepared, trace, slip, body: hash })
 }

@@ -17,6 +17,21 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 /// up answers.
 const WAITING_MAX: usize = 256;
 
+/// What is written down of requests.
+#[derive(Default)]
+pub struct Traces {
+    /// All of them.
+    pub all: Option<Trace>,
+    /// Those whose answers announce a tool call and make none.
+    pub slips: Option<Trace>,
+}
+
+impl From<Option<Trace>> for Traces {
+    fn from(all: Option<Trace>) -> Traces {
+        Traces { all, slips: None }
+    }
+}
+
 /// Where traces go.
 pub struct Trace {
     lines: SyncSender<Value>,
@@ -47,6 +62,7 @@ impl Trace {
 }
 
 /// A request on its way to its line.
+#[derive(Clone)]
 pub(crate) struct Entry(Value);
 
 impl Entry {

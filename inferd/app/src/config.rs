@@ -229,6 +229,8 @@ pub(crate) struct Config {
     pub(crate) http: Settings,
     /// Where requests are written, prompts in clear.
     pub(crate) trace: Option<PathBuf>,
+    /// The folder where tool slips are written, prompts in clear.
+    pub(crate) tool_slip_dump: Option<PathBuf>,
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Every setting as text, with its origin.
@@ -294,6 +296,7 @@ impl Args {
                 ..Settings::default()
             }),
             trace: self.protocol.trace,
+            tool_slip_dump: self.protocol.tool_slip_dump,
             model: self.model,
             model_id: self.model_id,
             max_seqs: self.max_seqs,

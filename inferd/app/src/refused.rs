@@ -5,17 +5,15 @@ use std::ffi::OsString;
 const BOUNDARY: &str = "is not needed: a conversation can be saved at any token. Leave it out";
 const QUANT: &str = "is always so: a conversation is restored for the very same weights only. Leave it out";
 const SPECULATION: &str = "needs speculative decoding, which this version does not have yet: leave it out";
-const PROTOCOL: &str = "is not supported by this version yet: leave it out";
 
 /// Flags by the beginning of their name.
-const REFUSED: [(&str, &str); 7] = [
+const REFUSED: [(&str, &str); 6] = [
     ("--kv-cache-boundary-", BOUNDARY),
     ("--kv-cache-reject-", QUANT),
     ("--mtp", SPECULATION),
     ("--dspark", SPECULATION),
     ("--preset", SPECULATION),
     ("--spec", SPECULATION),
-    ("--tool-slip-", PROTOCOL),
 ];
 
 /// The first refused flag among the arguments, and why.

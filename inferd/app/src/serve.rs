@@ -1,7 +1,7 @@
 //! A worker's life: listen, boot, answer, drain.
 
 use crate::config::Config;
-use ds4_api::{Api, Hosts, Serving, Trace, serve as serve_http};
+use ds4_api::{Api, Hosts, Serving, Trace, Traces, serve as serve_http};
 use ds4_boot::{Booted, ComputeDevice, ModelFile, default_floor, observer};
 use ds4_engine::{Account, DiskBanks, DiskOptions, Engine, EngineOptions};
 use ds4_governor::{BankPlan, BankPrices, Census, Floors, Governor, plan_banks};
@@ -9,6 +9,7 @@ use ds4_host::{Exit, StopSignals, append_private, printable, printable_path};
 use ds4_model::{LoadedModel, Model};
 use ds4_units::{Bytes, Tokens};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 
 /// How often a silent engine is looked at, to notice one that fell over.
 const ENGINE_LOOK: Duration = Duration::from_millis(500);
+
+/// The file in the folder for tool slips.
+const SLIPS_FILE: &str = "tool-slips.jsonl";
 
 type Failure = (Exit, String);
 
@@ -39,7 +43,7 @@ async fn run(config: Config, signals: &StopSignals) -> Result<Exit, Failure> {
     let started = Instant::now();
     let mut stops = Stops::new(signals).map_err(|error| (Exit::Failed, format!("cannot wait for signals: {error}")))?;
     let listener = listen(&config).await?;
-    let api = Api::new(config.http.clone(), trace(&config)?);
+    let api = Api::new(config.http.clone(), traces(&config)?);
     let (close, closed) = oneshot::channel::<()>();
     let http = tokio::spawn(serve_http(listener, api.router(), async move {
         // Also when the other end is dropped.
@@ -63,12 +67,17 @@ async fn run(config: Config, signals: &StopSignals) -> Result<Exit, Failure> {
     Err(failure)
 }
 
-/// Opens the trace, when one is asked for.
-fn trace(config: &Config) -> Result<Option<Trace>, Failure> {
-    let Some(path) = &config.trace else { return Ok(None) };
-    let file = append_private(path).map_err(|error| (Exit::Usage, format!("--trace: {error}")))?;
+/// Opens the traces that are asked for.
+fn traces(config: &Config) -> Result<Traces, Failure> {
+    let slips = config.tool_slip_dump.as_ref().map(|folder| folder.join(SLIPS_FILE));
+    Ok(Traces { all: trace("--trace", config.trace.as_deref())?, slips: trace("--tool-slip-dump", slips.as_deref())? })
+}
+
+fn trace(flag: &str, path: Option<&Path>) -> Result<Option<Trace>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    let file = append_private(path).map_err(|error| (Exit::Usage, format!("{flag}: {error}")))?;
     let trace = Trace::new(file).map_err(|error| (Exit::Failed, format!("cannot start threads: {error}")))?;
-    warn!(file = %printable(&path.display().to_string()), "every prompt and answer is written to the trace, in clear");
+    warn!(file = %printable(&path.display().to_string()), "{flag}: prompts and answers are written there, in clear");
     Ok(Some(trace))
 }
 

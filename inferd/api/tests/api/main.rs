@@ -14,6 +14,7 @@ mod logprobs;
 mod observability;
 mod phases;
 mod rendering;
+mod slips;
 mod sockets;
 mod streams;
 mod structured;

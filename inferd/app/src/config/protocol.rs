@@ -70,6 +70,15 @@ pub(super) struct ProtocolArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 98_304, env = "DS4_TOOL_CALL_REMINDER_MIN_BYTES")]
     tool_call_reminder_min_bytes: u64,
 
+    /// Ask once more, with another seed, for a chat reply that announces a tool call and makes none (not for streams)
+    #[arg(long, env = "DS4_TOOL_SLIP_RESAMPLE", value_parser = BoolishValueParser::new())]
+    tool_slip_resample: bool,
+
+    /// Append requests whose answers announce a tool call and make none to tool-slips.jsonl in this folder, in clear
+    /// (mode 0600; links are refused)
+    #[arg(long, value_name = "DIR", env = "DS4_TOOL_SLIP_DUMP_DIR")]
+    pub(super) tool_slip_dump: Option<PathBuf>,
+
     /// Tool calls remembered as they were generated, so that clients which change their spelling keep their cached
     /// prompt
     #[arg(long, value_name = "N", default_value_t = REMEMBERED_CALLS_MAX, env = "DS4_TOOL_MEMORY_MAX_IDS")]
@@ -118,6 +127,7 @@ impl ProtocolArgs {
             },
             wrap_completions: self.wrap_completions,
             reminder_after: reminds.then_some(Bytes(self.tool_call_reminder_min_bytes)),
+            resample_slips: self.tool_slip_resample,
             remembered_calls: if remembers { self.tool_memory_max_ids } else { 0 },
             keep_turns: KeepTurns {
                 records: self.cont_registry_max,
