@@ -120,8 +120,9 @@ async fn boot_and_wait(
             () = stops.next() => return Ok(engine),
             () = tokio::time::sleep(ENGINE_LOOK) => {
                 if engine.is_stopped() {
-                    error!("the engine thread panicked");
-                    return Err((Exit::Engine, "the engine thread panicked; start the worker again".into()));
+                    error!("the engine is gone");
+                    let why = "the engine is gone: a defect, or its device failed for good; start the worker again";
+                    return Err((Exit::Engine, why.into()));
                 }
             }
         }

@@ -88,7 +88,7 @@ impl Engine {
         self.handle.clone()
     }
 
-    /// Whether the thread is gone: stopped, or fallen over a defect.
+    /// Whether the thread is gone: stopped, fallen over a defect, or left without a device.
     pub fn is_stopped(&self) -> bool {
         self.thread.is_finished()
     }
@@ -162,5 +162,8 @@ fn run(mut scheduler: Scheduler, commands: &Receiver<Command>) {
             Err(_) => {}
         }
         busy = scheduler.turn();
+        if scheduler.device_is_lost() {
+            return scheduler.stop();
+        }
     }
 }

@@ -46,6 +46,7 @@ pub(crate) struct Scheduler {
     /// Requests whose conversations are being read.
     pub(crate) restoring: Vec<Restoring>,
     pub(crate) counters: Arc<Counters>,
+    device_is_lost: bool,
 }
 
 /// Rows that one running request computes in a step.
@@ -74,6 +75,7 @@ impl Scheduler {
             disk,
             restoring: Vec::new(),
             counters: Arc::default(),
+            device_is_lost: false,
         }
     }
 
@@ -83,6 +85,11 @@ impl Scheduler {
 
     pub(crate) fn push_front(&mut self, waiting: Waiting) {
         self.waiting.push_front(waiting);
+    }
+
+    /// Whether the device computes nothing more for this process: only a new one can go on.
+    pub(crate) fn device_is_lost(&self) -> bool {
+        self.device_is_lost
     }
 
     /// One turn; `false` when there is nothing to do.
@@ -205,6 +212,7 @@ impl Scheduler {
 
     /// Ends a request that cannot be computed, unless what it was restored from may be to blame.
     fn fail(&mut self, index: usize, error: &StepError, ended: &mut Vec<(usize, End)>) {
+        self.device_is_lost |= matches!(error, StepError::Device { lost: true, .. });
         if !self.begin_cold(index, error) {
             ended.push((index, step_fault(error)));
         }

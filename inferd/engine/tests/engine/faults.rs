@@ -38,6 +38,19 @@ fn a_failure_at_any_step_ends_only_requests_of_that_step_and_the_engine_goes_on(
 }
 
 #[test]
+fn an_engine_whose_device_is_lost_ends_every_request_and_then_itself() {
+    let bench = Bench::new(hash_rule(), 500, EngineOptions { banks: 1, ..EngineOptions::default() });
+    bench.controls.hold();
+    let streams = [bench.submit(bench.request("running", 20)), bench.submit(bench.request("waiting", 20))];
+    bench.controls.lose_device();
+    bench.controls.release();
+    assert!(streams.into_iter().map(hear).all(|heard| heard.end.is_err()));
+    while !bench.engine.is_stopped() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn a_dropped_stream_stops_its_row_within_one_step() {
     let bench = Bench::new(hash_rule(), 500, EngineOptions::default());
     bench.controls.hold();

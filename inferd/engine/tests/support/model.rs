@@ -65,6 +65,8 @@ struct State {
     /// A step with this token is refused.
     poison: Option<TokenId>,
     panics: bool,
+    /// Every step is refused for good.
+    device_is_lost: bool,
     /// Stored banks are refused.
     refuses_images: bool,
     /// Rows per segment, step by step.
@@ -118,6 +120,10 @@ impl Controls {
 
     pub fn refuse_images(&self) {
         self.with(|state| state.refuses_images = true);
+    }
+
+    pub fn lose_device(&self) {
+        self.with(|state| state.device_is_lost = true);
     }
 
     pub fn panic_next(&self) {
@@ -268,6 +274,9 @@ impl Model for FakeModel {
 
     fn step(&mut self, batch: &StepBatch<'_>) -> Result<StepLogits, StepError> {
         let fails = self.controls.begin_step(batch);
+        if self.controls.with(|state| state.device_is_lost) {
+            return Err(StepError::Device { problem: "lost".into(), lost: true });
+        }
         self.check(batch)?;
         if fails {
             return Err(StepError::TokenOutsideVocabulary { token: u32::MAX, vocabulary: SIZE });

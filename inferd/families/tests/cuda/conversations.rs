@@ -5,7 +5,7 @@ use crate::{gpu, kit, load};
 use ds4_model::KvRounding;
 use ds4_units::{TokenId, Tokens};
 
-const MODEL: &str = "scripts/demo-model/ds4-demo-proto.gguf";
+const MODEL: &str = "scripts/demo-model/ds4-demo-16m.gguf";
 
 #[test]
 fn every_reference_conversation_is_reproduced_token_for_token() {
