@@ -74,7 +74,7 @@ impl DeviceBuffer {
         // SAFETY: the whole of memory that is this value's.
         check("cuMemsetD8", unsafe { sys::cuMemsetD8_v2(self.address.0, 0, self.len.index()) })?;
         // The driver may return before the fill has ended.
-        self.gpu.synchronize()
+        copy::finish_default_stream()
     }
 
     /// Puts a copy of `place` of `from` into `stream`. Does not block.

@@ -30,7 +30,14 @@ pub(super) unsafe fn upload(gpu: &Gpu, to: DevicePtr, bytes: &[u8]) -> Result<()
     // SAFETY: `bytes` is readable for the call; the caller vouches for the target.
     check("cuMemcpyHtoD", unsafe { sys::cuMemcpyHtoD_v2(to.0, bytes.as_ptr().cast(), bytes.len()) })?;
     // From pageable memory the driver may return once it has its own copy.
-    gpu.synchronize()
+    finish_default_stream()
+}
+
+/// Blocks until blocking copies and fills have ended. Not the whole context: that would break a capture under way on
+/// another thread.
+pub(super) fn finish_default_stream() -> Result<(), CudaError> {
+    // SAFETY: the null handle is the legacy default stream, which is always there.
+    check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(std::ptr::null_mut()) })
 }
 
 /// Copies bytes from the device and blocks until they are here.
