@@ -1,9 +1,8 @@
 //! Where the model computes: where its weights are, or where they can be best.
 
-use crate::{BootError, DeviceChoice, ModelArgs, manifest};
+use crate::{BootError, DeviceChoice, ModelArgs};
 use ds4_import::ComputeDevice;
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use ds4_manifest::WeightsManifest;
 
 #[cfg(feature = "cuda")]
 use ds4_gpu::cuda::{CudaError, Gpu};
@@ -11,18 +10,15 @@ use ds4_gpu::cuda::{CudaError, Gpu};
 use tracing::info;
 
 /// The device that the flags ask for. When they leave it open, an owner's weights decide, and without an owner a GPU is
-/// taken where there is one. Waits for an owner's manifest as long as the flags say.
-pub(crate) fn choose(args: &ModelArgs, owner: Option<&Path>, cancel: &AtomicBool) -> Result<ComputeDevice, BootError> {
+/// taken where there is one.
+pub(crate) fn choose(args: &ModelArgs, owner: Option<&WeightsManifest>) -> Result<ComputeDevice, BootError> {
     let device = match (args.device, owner) {
         (DeviceChoice::Cpu, _) => ComputeDevice::Cpu,
         (DeviceChoice::Gpu(number), _) => numbered(number)?,
-        (DeviceChoice::Auto, Some(path)) => {
-            let held = manifest::wait_for(args, path, cancel)?;
-            match held.device.uuid {
-                Some(uuid) => with_uuid(&uuid, &held.device.name)?,
-                None => ComputeDevice::Cpu,
-            }
-        }
+        (DeviceChoice::Auto, Some(held)) => match &held.device.uuid {
+            Some(uuid) => with_uuid(uuid, &held.device.name)?,
+            None => ComputeDevice::Cpu,
+        },
         (DeviceChoice::Auto, None) => best()?,
     };
     tell(&device);

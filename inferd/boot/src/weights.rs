@@ -5,9 +5,8 @@ use crate::{BootError, Fallback, ModelArgs, device};
 use ds4_gguf::Model as GgufModel;
 use ds4_import::{
     AttachOptions, ComputeDevice, ContentRoot, ImportFailure, Lease, OwnerState, SelfLoadOptions, Weights, attach,
-    self_load,
+    published, self_load,
 };
-use ds4_manifest::{ManifestError, TrustError};
 use ds4_units::Bytes;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +45,6 @@ pub(crate) fn obtain(
 fn may_load_instead(error: &BootError) -> bool {
     match error {
         BootError::Import(error) => matches!(error.failure(), ImportFailure::NotReady | ImportFailure::OwnerLost),
-        BootError::Manifest { source, .. } => matches!(**source, ManifestError::Trust(TrustError::Absent { .. })),
         _ => false,
     }
 }
@@ -58,20 +56,18 @@ fn from_owner(
     worker: &str,
     cancel: &AtomicBool,
 ) -> Result<Source, BootError> {
-    let device = device::choose(args, Some(manifest), cancel)?;
-    let attached = attach(
-        manifest,
-        &AttachOptions {
-            device: device.clone(),
-            own_file: Some(file),
-            trusted_uids: &args.weights_uid,
-            wait: Duration::from_secs(args.wait),
-            progress: &Notes,
-            on_owner_change: Arc::new(owner_changed),
-            ..AttachOptions::new(worker, cancel)
-        },
-    )
-    .map_err(Box::new)?;
+    let options = AttachOptions {
+        own_file: Some(file),
+        trusted_uids: &args.weights_uid,
+        wait: Duration::from_secs(args.wait),
+        progress: &Notes,
+        on_owner_change: Arc::new(owner_changed),
+        ..AttachOptions::new(worker, cancel)
+    };
+    let held = published(manifest, &options).map_err(Box::new)?;
+    let device = device::choose(args, Some(&held))?;
+    let options = AttachOptions { device: device.clone(), ..options };
+    let attached = attach(manifest, &options).map_err(Box::new)?;
     let report = attached.report;
     info!(
         manifest = %manifest.display(),
@@ -93,7 +89,7 @@ fn owner_changed(state: OwnerState) {
 }
 
 fn load(args: &ModelArgs, file: &GgufModel, cancel: &AtomicBool) -> Result<Source, BootError> {
-    let device = device::choose(args, None, cancel)?;
+    let device = device::choose(args, None)?;
     let began = Instant::now();
     let total = Bytes(file.tensors().iter().map(|tensor| tensor.len.0).sum());
     let progress = Shown::new("load", total);

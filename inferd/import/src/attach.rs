@@ -90,10 +90,25 @@ pub struct ImportReport {
 ///
 /// All or nothing: after an error nothing is mapped and no connection is open.
 pub fn attach(manifest: &Path, options: &AttachOptions<'_>) -> Result<Attached, ImportError> {
+    patiently(options, || attempt(manifest, options))
+}
+
+/// The manifest of the owner at `path`, to choose a device by before attaching. Blocks for up to the options' waiting
+/// time, as [`attach`] does.
+pub fn published(path: &Path, options: &AttachOptions<'_>) -> Result<WeightsManifest, ImportError> {
+    let trust = Trust::own_and(options.trusted_uids.iter().copied());
+    patiently(options, || read_manifest(path, &trust))
+}
+
+/// Tries again while the owner is not ready, for as long as the options say.
+fn patiently<T>(
+    options: &AttachOptions<'_>,
+    mut attempt: impl FnMut() -> Result<T, ImportError>,
+) -> Result<T, ImportError> {
     let began = Instant::now();
     let mut noted: Option<Instant> = None;
     loop {
-        let error = match attempt(manifest, options) {
+        let error = match attempt() {
             Err(error) if error.failure() == ImportFailure::NotReady => error,
             other => return other,
         };

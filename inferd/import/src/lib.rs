@@ -16,7 +16,7 @@ mod self_load;
 mod tensor;
 mod weights;
 
-pub use attach::{AttachOptions, Attached, ImportReport, attach};
+pub use attach::{AttachOptions, Attached, ImportReport, attach, published};
 pub use device::{ComputeDevice, MapError};
 pub use ds4_resident::{ContentRoot, Progress};
 pub use error::{ImportError, ImportFailure};
