@@ -55,6 +55,33 @@ pub(crate) fn against_the_reference(
     Ok(())
 }
 
+/// The CPU backend is the truth at the widths of the published model. Random weights amplify rounding here as well.
+pub(crate) fn against_the_cpu(
+    conversation: &mut Conversation,
+    truth: &mut Conversation,
+    tokens: &[u32],
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    for len in [1, 130, 700] {
+        conversation.restart();
+        truth.restart();
+        let got = conversation.feed(&tokens[..len], ROWS)?;
+        let want = truth.feed(&tokens[..len], ROWS)?;
+        let (cosine, rms) = compare(&got, &want);
+        let apart = got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
+        let first = largest(&want, 2);
+        let margin = want[first[0]] - want[first[1]];
+        let same = largest(&got, 1)[0] == first[0];
+        let text = format!(
+            "CPU, {len} tokens: cosine {cosine:.6}, rms {rms:.4}, at most {apart:.4} apart, margin of the first \
+             {margin:.4}, {}",
+            if same { "the same first" } else { "another first" }
+        );
+        table.line(cosine >= 0.999 && (same || margin <= apart), &text);
+    }
+    Ok(())
+}
+
 /// The same prompt at once, in pieces, and with its end token by token.
 pub(crate) fn steps_against_each_other(
     conversation: &mut Conversation,
