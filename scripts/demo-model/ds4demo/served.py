@@ -144,13 +144,19 @@ def agent_rows(url: str, captures: Path, draw: Draw, count: int) -> dict:
     return rows
 
 
+def well_formed(reply: Reply, thinking: bool) -> bool:
+    """Reasoning where it was asked for and nowhere else, ended once, then an answer."""
+    spoke = bool(reply.text.strip() or reply.calls)
+    return spoke and bool(reply.reasoning.strip()) == thinking and 'think>' not in reply.text
+
+
 def skill_rows(url: str, sets: dict[str, list[Conversation]]) -> dict:
     targets = {s.name: s.target for s in evalsets.SKILLS + evalsets.LONG_SKILLS}
     rows = {}
     for name, conversations in sets.items():
         replies = [(chat_reply(post(url, '/v1/chat/completions', chat_body(c))), c) for c in conversations]
         good = sum(right(reply, c.turns[-1], c.thinking) for reply, c in replies)
-        rows[name] = {'right': good, 'count': len(replies), 'stopped': sum(r.stopped for r, _ in replies), 'target': targets[name]}
+        rows[name] = {'right': good, 'count': len(replies), 'stopped': sum(r.stopped for r, _ in replies), 'well formed': sum(well_formed(r, c.thinking) for r, c in replies), 'target': targets[name]}
         if any(c.turns[-1].calls for c in conversations):  # whatever the reasoning said
             rows[name]['right calls'] = sum(right(reply, c.turns[-1], False) for reply, c in replies)
         print(f'{name:32} {100 * good / max(1, len(replies)):6.1f} %  of {len(replies)}', flush=True)
