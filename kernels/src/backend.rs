@@ -97,6 +97,9 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// The widest head that attention takes, in channels.
     const HEAD_WIDTH_MAX: usize;
 
+    /// Prompt rows in one step from which on more rows make no row cheaper.
+    const PREFILL_ROWS: usize;
+
     /// Memory beyond weights and banks, by what it is for.
     fn memory(&self) -> Vec<(&'static str, Bytes)>;
 

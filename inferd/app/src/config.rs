@@ -10,7 +10,7 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, ValueEnu
 use disk::DiskArgs;
 use ds4_api::{ApiKey, Hosts, Origins, Settings};
 use ds4_boot::ModelArgs;
-use ds4_engine::{DiskOptions, EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE};
+use ds4_engine::{DiskOptions, EngineOptions, STEP_TARGET};
 use ds4_host::Exit;
 use ds4_model::{Effort, ThinkingMode};
 use ds4_units::{Bytes, Tokens};
@@ -19,6 +19,7 @@ use protocol::ProtocolArgs;
 use std::ffi::OsString;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Exit codes that this program gives.
 const EXITS: &[Exit] = &[
@@ -95,15 +96,15 @@ struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 393_216, env = "DS4_TOKENS", help_heading = "Engine")]
     tokens: u32,
 
-    /// Prompt tokens computed in one step while no answer is being written
-    #[arg(long, value_name = "N", default_value_t = PREFILL_ROWS_ALONE, env = "DS4_PREFILL_CHUNK",
-        value_parser = count(), help_heading = "Engine")]
-    prefill_chunk: usize,
+    /// Prompt tokens computed in one step while no answer is being written [default: 512 on a CPU, 2048 on a GPU]
+    #[arg(long, value_name = "N", env = "DS4_PREFILL_CHUNK", value_parser = count(), help_heading = "Engine")]
+    prefill_chunk: Option<usize>,
 
-    /// The same while answers are being written: smaller keeps them smooth
-    #[arg(long, value_name = "N", default_value_t = PREFILL_ROWS_LIVE, env = "DS4_PREFILL_CHUNK_LIVE",
-        value_parser = count(), help_heading = "Engine")]
-    prefill_chunk_live: usize,
+    /// How long a step may take while answers are being written, in milliseconds: it computes as many prompt tokens as
+    /// that allows, and a smaller value keeps answers smoother
+    #[arg(long, value_name = "MS", default_value_t = STEP_TARGET.as_millis() as u64, env = "DS4_STEP_MS",
+        value_parser = RangedU64ValueParser::<u64>::new().range(1..=60_000), help_heading = "Engine")]
+    step_ms: u64,
 
     /// Reasoning of answers to requests that do not say [default: the model reasons, at its usual effort]
     #[arg(long, value_enum, value_name = "LEVEL", env = "DS4_REASONING_EFFORT", help_heading = "Engine")]
@@ -303,8 +304,8 @@ impl Args {
             memory_floor: self.mem_floor_gb,
             disk: self.disk.checked()?,
             engine: EngineOptions {
-                prefill_rows_alone: self.prefill_chunk,
-                prefill_rows_live: self.prefill_chunk_live,
+                prefill_rows: self.prefill_chunk,
+                step_target: Duration::from_millis(self.step_ms),
                 ..EngineOptions::default()
             },
             host: self.host,
@@ -400,6 +401,7 @@ mod tests {
         for flag in [
             "--kv-cache-boundary-trim-tokens=5",
             "--kv-cache-reject-different-quant",
+            "--prefill-chunk-live",
             "--mtp",
             "--mtp-draft=2",
             "--dspark",
@@ -418,6 +420,7 @@ mod tests {
             (&["--ctx", "-5"], "--ctx"),
             (&["--port", "65536"], "--port"),
             (&["--prefill-chunk", "0"], "--prefill-chunk"),
+            (&["--step-ms", "0"], "--step-ms"),
             (&["--wait", "soon"], "--wait"),
             (&["--kv-rounding", "maybe"], "--kv-rounding"),
             (&["--frobnicate"], "--frobnicate"),

@@ -7,6 +7,7 @@ use crate::{Account, DiskBanks, EngineOptions, GenerateRequest, QUEUED_MAX, Refu
 use ds4_model::{LoadedModel, ModelInfo};
 use ds4_units::Tokens;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
@@ -153,6 +154,9 @@ fn run(mut scheduler: Scheduler, commands: &Receiver<Command>) {
         match command {
             Ok(Command::Generate(waiting)) => {
                 scheduler.push(*waiting);
+                if !busy && gather(&mut scheduler, commands).is_break() {
+                    return scheduler.stop();
+                }
                 // More may have come with it: they share the next step.
                 busy = true;
                 continue;
@@ -164,6 +168,18 @@ fn run(mut scheduler: Scheduler, commands: &Receiver<Command>) {
         busy = scheduler.turn();
         if scheduler.device_is_lost() {
             return scheduler.stop();
+        }
+    }
+}
+
+/// Waits a moment for requests that were sent together with the first one.
+fn gather(scheduler: &mut Scheduler, commands: &Receiver<Command>) -> ControlFlow<()> {
+    let until = Instant::now() + scheduler.patience();
+    loop {
+        match commands.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Command::Generate(waiting)) => scheduler.push(*waiting),
+            Ok(Command::Stop) => return ControlFlow::Break(()),
+            Err(_) => return ControlFlow::Continue(()),
         }
     }
 }

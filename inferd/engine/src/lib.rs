@@ -19,6 +19,7 @@ mod limits;
 mod logprobs;
 mod outbox;
 mod output;
+mod pace;
 mod request;
 mod restore;
 mod rows;
@@ -40,8 +41,8 @@ pub use event::{
     Timings, Usage,
 };
 pub use limits::{
-    BANKS_DEFAULT, CHARGED_TOKENS, EVENTS_UNREAD_MAX, EngineOptions, PREFILL_ROWS_ALONE, PREFILL_ROWS_LIVE,
-    PROMPT_LOGPROBS_ROWS, QUEUED_MAX, TOP_LOGPROBS_MAX,
+    BANKS_DEFAULT, CHARGED_TOKENS, EVENTS_UNREAD_MAX, EngineOptions, PROMPT_LOGPROBS_ROWS, QUEUED_MAX, STEP_TARGET,
+    TOP_LOGPROBS_MAX,
 };
 pub use outbox::EventStream;
 pub use request::{GenerateRequest, Refused};

@@ -1,6 +1,7 @@
 //! Every bound of the engine, by name.
 
 use ds4_units::Tokens;
+use std::time::Duration;
 
 /// Requests that wait for a bank, in the inbox and behind it. One more is refused at once.
 pub const QUEUED_MAX: usize = 256;
@@ -11,11 +12,8 @@ pub const EVENTS_UNREAD_MAX: usize = 1024;
 /// Banks when the operator names no number: conversations that run or are kept warm at the same time.
 pub const BANKS_DEFAULT: usize = 8;
 
-/// Prompt rows in one step while no request decodes.
-pub const PREFILL_ROWS_ALONE: usize = 512;
-
-/// Prompt rows in one step while at least one request decodes: the price a decoding reader pays for a newcomer.
-pub const PREFILL_ROWS_LIVE: usize = 128;
+/// How long a step may take while somebody reads an answer: the price that reader pays for a newcomer's prompt.
+pub const STEP_TARGET: Duration = Duration::from_millis(80);
 
 /// Rows of one request that count as decoding: a drawn token, or tokens that follow without being drawn.
 pub(crate) const DECODE_ROWS_MAX: usize = 64;
@@ -39,10 +37,10 @@ pub(crate) const CHARGED_MORE: u32 = 16;
 pub struct EngineOptions {
     /// Conversations that run or are kept warm at the same time; at least one.
     pub banks: usize,
-    /// Prompt rows in one step while nobody decodes; at least one.
-    pub prefill_rows_alone: usize,
-    /// Prompt rows in one step while somebody decodes; at least one.
-    pub prefill_rows_live: usize,
+    /// Prompt rows in one step while nobody decodes; as many as the model likes best when not said.
+    pub prefill_rows: Option<usize>,
+    /// How long a step may take while somebody decodes: it gets as many prompt rows as that allows.
+    pub step_target: Duration,
     /// Answer tokens a request is charged for at first.
     pub charged_tokens: Tokens,
 }
@@ -51,8 +49,8 @@ impl Default for EngineOptions {
     fn default() -> EngineOptions {
         EngineOptions {
             banks: BANKS_DEFAULT,
-            prefill_rows_alone: PREFILL_ROWS_ALONE,
-            prefill_rows_live: PREFILL_ROWS_LIVE,
+            prefill_rows: None,
+            step_target: STEP_TARGET,
             charged_tokens: CHARGED_TOKENS,
         }
     }

@@ -1,6 +1,6 @@
 //! What happens in one turn of the engine thread: cancel, admit, compute, draw.
 //!
-//! Every drawn token goes first, then prompt rows up to a budget that shrinks while somebody decodes.
+//! Every drawn token goes first, then prompt rows: many while nobody decodes, else as many as keep the step short.
 
 use crate::account::Account;
 use crate::admit::{self, Choice};
@@ -8,6 +8,7 @@ use crate::disk::DiskBanks;
 use crate::funding::Funded;
 use crate::limits::CHARGED_MORE;
 use crate::outbox::Outbox;
+use crate::pace::Pace;
 use crate::restore::Restoring;
 use crate::rows;
 use crate::running::{End, Running};
@@ -46,6 +47,7 @@ pub(crate) struct Scheduler {
     /// Requests whose conversations are being read.
     pub(crate) restoring: Vec<Restoring>,
     pub(crate) counters: Arc<Counters>,
+    pace: Pace,
     device_is_lost: bool,
 }
 
@@ -63,7 +65,9 @@ impl Scheduler {
         account: Account,
         disk: Option<DiskBanks>,
     ) -> Scheduler {
+        let pace = Pace::new(options.prefill_rows.unwrap_or(loaded.model.info().prefill_rows), options.step_target);
         Scheduler {
+            pace,
             model: loaded.model,
             tokenizer: loaded.tokenizer,
             codec: loaded.codec,
@@ -90,6 +94,14 @@ impl Scheduler {
     /// Whether the device computes nothing more for this process: only a new one can go on.
     pub(crate) fn device_is_lost(&self) -> bool {
         self.device_is_lost
+    }
+
+    /// How long an idle engine may wait for more requests before it computes what has come.
+    pub(crate) fn patience(&self) -> Duration {
+        let Some(waiting) = self.waiting.front() else { return Duration::ZERO };
+        let prompt = &waiting.request.prompt;
+        let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, self.options.banks, prompt, true);
+        self.pace.patience(choice.left().unwrap_or(prompt.tokens().len()))
     }
 
     /// One turn; `false` when there is nothing to do.
@@ -176,7 +188,7 @@ impl Scheduler {
         let (decoding, filling): (Vec<usize>, Vec<usize>) =
             (0..self.running.len()).partition(|&index| self.running[index].is_decoding());
         let rows_left = |index: usize| self.running[index].rows_left();
-        let budget = if decoding.is_empty() { self.options.prefill_rows_alone } else { self.options.prefill_rows_live };
+        let budget = self.pace.rows(!decoding.is_empty());
         let left: Vec<usize> = filling.iter().map(|&index| rows_left(index)).collect();
         let given = filling.into_iter().zip(rows::share(budget, &left));
         let shares =
@@ -221,21 +233,23 @@ impl Scheduler {
     fn step(&mut self, shares: &[Share]) -> Result<StepLogits, StepError> {
         let segments: Vec<Segment<'_>> =
             shares.iter().map(|share| self.running[share.index].segment(share.rows)).collect();
+        let began = Instant::now();
         let logits = self.model.step(&StepBatch { segments: &segments });
         if logits.is_ok() {
-            self.count_step(shares);
+            self.count_step(shares, began.elapsed());
         } else {
             self.counters.step_faults.add(1);
         }
         logits
     }
 
-    fn count_step(&self, shares: &[Share]) {
+    fn count_step(&mut self, shares: &[Share], time: Duration) {
         let rows = |decoding: bool| -> usize {
             let kind = shares.iter().filter(|share| self.running[share.index].is_decoding() == decoding);
             kind.map(|share| share.rows).sum()
         };
         let (decoded, computed) = (rows(true), rows(false));
+        self.pace.took(decoded, computed, time);
         self.counters.decoded.add(decoded);
         self.counters.prefilled_computed.add(computed);
         self.counters.steps.add(1);

@@ -16,6 +16,8 @@ pub struct ModelInfo {
     pub context: Tokens,
     /// Length of a logits row.
     pub vocabulary: usize,
+    /// Prompt rows in one step from which on more rows make no row cheaper.
+    pub prefill_rows: usize,
 }
 
 /// Why a step changed nothing. Every bank of the batch is at its previous frontier.

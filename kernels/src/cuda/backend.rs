@@ -67,6 +67,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
     type Checkpoint = DeviceCheckpoint;
 
     const HEAD_WIDTH_MAX: usize = attend::WIDTH_MAX;
+    const PREFILL_ROWS: usize = 2048;
 
     fn memory(&self) -> Vec<(&'static str, Bytes)> {
         vec![

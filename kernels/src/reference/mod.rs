@@ -55,6 +55,7 @@ impl<F: KvFormat> Backend for Cpu<F> {
     type Checkpoint = HostCheckpoint;
 
     const HEAD_WIDTH_MAX: usize = usize::MAX;
+    const PREFILL_ROWS: usize = 512;
 
     fn memory(&self) -> Vec<(&'static str, Bytes)> {
         Vec::new()

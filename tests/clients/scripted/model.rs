@@ -42,6 +42,7 @@ impl ScriptedModel {
             trained_context: context,
             context,
             vocabulary: tokenizer.vocabulary_len(),
+            prefill_rows: 512,
         };
         ScriptedModel {
             info,

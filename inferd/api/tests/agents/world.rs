@@ -231,7 +231,7 @@ impl World {
         let prompts = Prompts::default();
         let (model, controls) = Scripted::new(answers, &tokenizer, context, prompts.clone());
         let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
-        let options = EngineOptions { banks, prefill_rows_alone: 1 << 20, ..EngineOptions::default() };
+        let options = EngineOptions { banks, prefill_rows: Some(1 << 20), ..EngineOptions::default() };
         let engine = Engine::start(loaded, options, Account::unlimited()).unwrap();
         let api = Api::new(settings, None);
         let serving = Serving { model_id: "test-model".into(), engine: engine.handle(), tokenizer, codec };

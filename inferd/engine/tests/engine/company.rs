@@ -5,6 +5,7 @@ use crate::support::{Bench, hear};
 use ds4_engine::{EngineOptions, GenerateRequest, Sampling};
 use ds4_units::TokenId;
 use proptest::prelude::*;
+use std::time::Duration;
 
 #[derive(Clone, Debug)]
 struct Wish {
@@ -33,10 +34,11 @@ fn alone(wish: &Wish) -> (String, Vec<TokenId>) {
 }
 
 fn options() -> impl Strategy<Value = EngineOptions> {
-    (1usize..5, 1usize..40, 1usize..10).prop_map(|(banks, prefill_rows_alone, prefill_rows_live)| EngineOptions {
+    // Steps of no time at all make the fewest prompt rows, steps of a minute the most.
+    (1usize..5, 1usize..40, 0u64..2).prop_map(|(banks, prefill_rows, minutes)| EngineOptions {
         banks,
-        prefill_rows_alone,
-        prefill_rows_live,
+        prefill_rows: Some(prefill_rows),
+        step_target: Duration::from_secs(60 * minutes),
         ..EngineOptions::default()
     })
 }

@@ -80,7 +80,7 @@ fn a_stream_dropped_while_waiting_is_never_computed() {
 
 #[test]
 fn a_prefix_that_was_cancelled_in_prefill_stays_warm() {
-    let options = EngineOptions { prefill_rows_alone: 10, ..EngineOptions::default() };
+    let options = EngineOptions { prefill_rows: Some(10), ..EngineOptions::default() };
     let bench = Bench::new(hash_rule(), 500, options);
     bench.controls.hold();
     let gone = bench.submit(bench.request(&"p".repeat(99), 5));

@@ -3,9 +3,15 @@
 use crate::support::model::hash_rule;
 use crate::support::{Bench, hear};
 use ds4_engine::{CHARGED_TOKENS, EngineOptions, Event};
+use std::time::Duration;
 
-const OPTIONS: EngineOptions =
-    EngineOptions { banks: 4, prefill_rows_alone: 20, prefill_rows_live: 6, charged_tokens: CHARGED_TOKENS };
+/// No step is short enough: beside answers, prompts get the fewest rows there may be.
+const OPTIONS: EngineOptions = EngineOptions {
+    banks: 4,
+    prefill_rows: Some(20),
+    step_target: Duration::ZERO,
+    charged_tokens: CHARGED_TOKENS,
+};
 
 #[test]
 fn a_newcomer_computes_beside_a_running_answer_under_the_smaller_budget() {
@@ -15,14 +21,14 @@ fn a_newcomer_computes_beside_a_running_answer_under_the_smaller_budget() {
     bench.controls.allow(3);
     bench.controls.wait_for_steps(4);
     // The fourth step, the third drawn token, is held; the newcomer joins the fifth.
-    let second = bench.submit(bench.request(&"z".repeat(16), 1));
+    let second = bench.submit(bench.request(&"z".repeat(40), 1));
     bench.controls.release();
     hear(first);
     hear(second);
     // Prompt and text: 7 tokens, of which the last is a step of its own after the checkpoint.
     let steps = bench.controls.steps();
     assert_eq!(steps[..4], [vec![6], vec![1], vec![1], vec![1]]);
-    assert_eq!(steps[4..8], [vec![1, 6], vec![1, 6], vec![1, 4], vec![1, 1]]);
+    assert_eq!(steps[4..8], [vec![1, 20], vec![1, 16], vec![1, 4], vec![1, 1]]);
 }
 
 #[test]

@@ -203,6 +203,7 @@ impl FakeModel {
             trained_context: Tokens(4096),
             context: Tokens(context),
             vocabulary: SIZE,
+            prefill_rows: 512,
         };
         (FakeModel { info, rule, controls: controls.clone(), banks: BTreeMap::new(), next_bank: 0 }, controls)
     }

@@ -43,6 +43,7 @@ impl<B: Backend> DeepSeek4<B> {
             trained_context: Tokens(shape.trained_context),
             context: options.context,
             vocabulary: shape.vocabulary,
+            prefill_rows: B::PREFILL_ROWS,
         };
         if shape.head_width > B::HEAD_WIDTH_MAX {
             let problem = format!("heads of {} channels; this device takes {}", shape.head_width, B::HEAD_WIDTH_MAX);
