@@ -69,6 +69,11 @@ impl Ending {
             trace.write(entry.failed(&self.answer, fault));
         }
         let recurring = matches!(fault, RequestFault::Step(_)).then(|| self.shared.fuse.fault(self.body)).flatten();
+        match fault {
+            RequestFault::QueuedTooLong { .. } => self.shared.telemetry.shed("queue_age"),
+            RequestFault::SlowReader { .. } => self.shared.telemetry.shed("slow_reader"),
+            _ => {}
+        }
         let error = error::fault(fault);
         recurring.unwrap_or(error)
     }

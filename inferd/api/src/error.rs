@@ -5,16 +5,18 @@ mod spelling;
 
 pub(crate) use spelling::{Protocol, json_response};
 
-use ds4_engine::{Refused, RequestFault};
+use ds4_engine::{Refusal, Refused, RequestFault};
+use ds4_governor::Reason;
 use ds4_model::TextTooLarge;
 use ds4_units::Tokens;
 use http::StatusCode;
 use std::fmt::Display;
+use std::time::Duration;
 
-/// Seconds a client is told to wait when requests queue up.
+/// Seconds a client is told to wait when nothing says how long it will take.
 const RETRY_QUEUE_S: u32 = 5;
-/// Seconds a client is told to wait when every client place is taken.
-const RETRY_CLIENTS_S: u32 = 10;
+/// The longest wait a client is told: what a server does is not known for longer.
+const RETRY_MOST_S: u32 = 120;
 /// Seconds a client is told to wait while a worker starts: it is ready in about one.
 const RETRY_LOADING_S: u32 = 1;
 
@@ -46,6 +48,8 @@ pub(crate) enum Kind {
     Unavailable {
         retry_after_s: Option<u32>,
     },
+    /// Memory cannot carry it, now or at all.
+    Memory(Refusal),
     Engine,
 }
 
@@ -142,8 +146,9 @@ impl ApiError {
         ApiError::new(kind, "server request-body budget exhausted; retry later")
     }
 
-    pub(crate) fn too_many_clients() -> ApiError {
-        let kind = Kind::Unavailable { retry_after_s: Some(RETRY_CLIENTS_S) };
+    /// `wait` is how long those who are here will take.
+    pub(crate) fn too_many_clients(wait: Duration) -> ApiError {
+        let kind = Kind::Unavailable { retry_after_s: Some(seconds(wait)) };
         ApiError::new(kind, "server connection capacity reached; retry later")
     }
 
@@ -180,11 +185,6 @@ impl ApiError {
         self.param.as_deref()
     }
 
-    /// Whether the queue is full.
-    pub(crate) fn is_busy(&self) -> bool {
-        matches!(self.kind, Kind::Busy { .. })
-    }
-
     /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         match self.kind {
@@ -198,17 +198,32 @@ impl ApiError {
             Kind::UnsupportedMedia => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Kind::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
             Kind::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Kind::Memory(refusal) => match refusal.reason {
+                Reason::ClassBudget => StatusCode::BAD_REQUEST,
+                Reason::LiveHeadroom | Reason::ObsRetry | Reason::Pressure => StatusCode::SERVICE_UNAVAILABLE,
+                Reason::Unsupported => StatusCode::NOT_IMPLEMENTED,
+                Reason::Fault => StatusCode::INTERNAL_SERVER_ERROR,
+            },
             Kind::Engine => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }
 
-/// The engine's refusals, `param` being the field that holds the prompt.
-pub(crate) fn refused(refused: Refused, param: &str) -> ApiError {
+/// A wait in whole seconds, at least one.
+fn seconds(wait: Duration) -> u32 {
+    wait.as_secs_f64().ceil().clamp(1.0, f64::from(RETRY_MOST_S)) as u32
+}
+
+/// The engine's refusals, `param` being the field that holds the prompt and `wait` how long the queue will take.
+pub(crate) fn refused(refused: Refused, param: &str, wait: Duration) -> ApiError {
     match refused {
         Refused::QueueFull { .. } => {
-            ApiError::new(Kind::Busy { retry_after_s: RETRY_QUEUE_S }, "request queue is full; retry later")
+            ApiError::new(Kind::Busy { retry_after_s: seconds(wait) }, "request queue is full; retry later")
         }
+        Refused::QueueBytesFull { .. } => ApiError::new(
+            Kind::Busy { retry_after_s: seconds(wait) },
+            "the prompts that wait take all the memory there is for them; retry later",
+        ),
         Refused::EmptyPrompt => ApiError::about(param, format!("{param}: the prompt is empty")),
         Refused::PromptTooLong { prompt, context } => overflow(prompt, context, param),
         Refused::Stopped => ApiError::shutting_down(),
@@ -240,13 +255,10 @@ pub(crate) fn fault(fault: &RequestFault) -> ApiError {
         }
         // The same request would meet it again: no status that clients repeat on.
         RequestFault::Constraint(fault) => ApiError::about("response_format", format!("response_format: {fault}")),
-        RequestFault::Memory(refusal) => ApiError::new(
-            if refusal.reason.retryable() {
-                Kind::Unavailable { retry_after_s: Some(RETRY_QUEUE_S) }
-            } else {
-                Kind::Invalid { code: None }
-            },
-            format!("not enough memory: {refusal}"),
+        RequestFault::Memory(refusal) => ApiError::new(Kind::Memory(*refusal), format!("not enough memory: {refusal}")),
+        RequestFault::QueuedTooLong { limit } => ApiError::new(
+            Kind::Busy { retry_after_s: seconds(*limit) },
+            format!("the request waited for {} s; retry later", limit.as_secs()),
         ),
         RequestFault::Step(reason) => {
             tracing::error!(%reason, "a request failed in the engine");

@@ -6,7 +6,8 @@ use crate::continuation::Kept;
 use crate::error::{refused, too_large};
 use crate::phase::Serving;
 use crate::slip::{self, Again};
-use ds4_engine::{EventStream, GenerateRequest};
+use crate::telemetry::Telemetry;
+use ds4_engine::{EventStream, GenerateRequest, Refused};
 use ds4_model::{Piece, Prompt, PromptRecord};
 use ds4_units::{TokenId, Tokens};
 
@@ -117,9 +118,21 @@ fn of_tokens(serving: &Serving, tokens: &[TokenId]) -> RenderedPrompt {
     RenderedPrompt { rendered, record }
 }
 
-/// Hands a prepared request to the engine.
-pub(crate) fn submit(serving: &Serving, prepared: Prepared, prompt_field: &str) -> Result<EventStream, ApiError> {
-    serving.engine.submit(prepared.request).map_err(|refusal| refused(refusal, prompt_field))
+/// Hands a prepared request to the engine. Its log lines become part of the caller's span.
+pub(crate) fn submit(
+    serving: &Serving,
+    telemetry: &Telemetry,
+    prepared: Prepared,
+    prompt_field: &str,
+) -> Result<EventStream, ApiError> {
+    serving.engine.submit(prepared.request).map_err(|refusal| {
+        match refusal {
+            Refused::QueueFull { .. } => telemetry.shed("queue_depth"),
+            Refused::QueueBytesFull { .. } => telemetry.shed("queue_bytes"),
+            _ => {}
+        }
+        refused(refusal, prompt_field, serving.engine.expected_wait())
+    })
 }
 
 /// The text of tokens, control tokens spelled out.

@@ -13,6 +13,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use std::net::IpAddr;
+use tracing::Instrument;
 
 /// Carries the id that the log lines of a request carry.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -31,7 +32,8 @@ pub(crate) async fn guard(State(shared): State<Shared>, mut request: Request, ne
         Ok(()) if request.method() == Method::OPTIONS => no_content(),
         Ok(()) => {
             request.extensions_mut().insert(caller.clone());
-            next.run(request).await
+            let span = tracing::info_span!("request", id = %caller.request_id, surface);
+            next.run(request).instrument(span).await
         }
     };
     shared.telemetry.replied(surface, response.status().as_u16());

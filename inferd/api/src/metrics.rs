@@ -6,10 +6,10 @@ use crate::telemetry::valid;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use ds4_engine::Observatory;
-use ds4_governor::{Class, Consumer, Domain, Verdict};
+use ds4_governor::{Class, Consumer, Domain, Reason, Verdict};
 use http::header;
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
 pub(crate) async fn metrics(State(shared): State<Shared>) -> Response {
     let mut families = shared.telemetry.gather();
@@ -48,6 +48,12 @@ impl Now {
         self.counters(name, help, [], &[([], value)]);
     }
 
+    fn signed(&self, name: &str, help: &str, value: i64) {
+        let gauge = valid(IntGauge::new(name, help));
+        gauge.set(value);
+        valid(self.0.register(Box::new(gauge)));
+    }
+
     fn gauge(&self, name: &str, help: &str, value: u64) {
         self.gauges(name, help, [], &[([], value)]);
     }
@@ -60,6 +66,7 @@ fn now(shared: &Shared) -> Vec<MetricFamily> {
     now.gauge("ds4_inflight_body_bytes", "Bytes of request bodies in memory", shared.bodies.in_use());
     if let Phase::Ready(serving) = shared.phase.now() {
         now.gauge("ds4_queue_depth", "Requests that wait for a bank", serving.engine.queued() as u64);
+        now.gauge("ds4_queue_bytes", "Bytes of their prompts", serving.engine.queued_bytes().0);
         engine(&now, serving.engine.observatory());
         memory(&now, serving.engine.observatory());
     }
@@ -111,6 +118,21 @@ fn engine(now: &Now, observatory: &Observatory) {
         ["result"],
         &[(["ok"], stats.reclaimed_banks)],
     );
+    now.counters(
+        "ds4_reclaim_bytes_total",
+        "Memory of kept conversations given up",
+        ["result"],
+        &[(["ok"], stats.reclaimed_bytes)],
+    );
+    now.counter("ds4_mem_own_trim_calls_total", "Times that idle conversations were trimmed", stats.trims);
+    now.counter("ds4_mem_own_trim_recovered_bytes_total", "Memory they gave back", stats.trimmed_bytes);
+    let refusals = Reason::ALL.iter().map(|&reason| (["continuous", reason.name()], observatory.refusals(reason)));
+    now.counters(
+        "ds4_requests_rejected_total",
+        "Requests that memory could not carry",
+        ["lane", "reason"],
+        &refusals.collect::<Vec<_>>(),
+    );
 }
 
 fn memory(now: &Now, observatory: &Observatory) {
@@ -141,4 +163,15 @@ fn memory(now: &Now, observatory: &Observatory) {
     now.counters("ds4_memory_decisions_total", "Answers to wishes for memory", ["consumer", "result"], &decided);
     now.gauges("ds4_memory_decision_deficit_bytes", "Missing at the last decision", ["consumer"], &deficits);
     now.gauge("ds4_memory_governor_epoch", "Changes of the memory account", governor.epoch());
+    if let Some(seen) = governor.observation() {
+        let labels = [seen.status.name(), seen.source.name()];
+        now.gauges("ds4_memory_observation_info", "The last look at the machine", ["status", "source"], &[(labels, 1)]);
+        now.gauges("ds4_memory_observation_bytes", "What it found", ["kind"], &[(["free"], seen.free.0)]);
+    }
+    now.gauge("ds4_memory_pressure", "0 none, 1 soft, 2 hard", governor.pressure().0 as u64);
+    let account = governor.reconciliation();
+    let found = account.map_or((0, 0, 0), |last| (last.residual.bytes, last.residual.one_time, last.flagged));
+    now.signed("ds4_mem_reconcile_residual_bytes", "Memory gone without an entry in the account", found.0);
+    now.signed("ds4_mem_reconcile_onetime_bytes", "The same for starting up, not counted in it", found.1);
+    now.counter("ds4_mem_reconcile_flagged_total", "Comparisons that found more than the tolerance", found.2);
 }

@@ -4,7 +4,7 @@ use crate::ask::Reading;
 use crate::body::BodyBudget;
 use crate::continuation::Continuations;
 use crate::fuse::Fuse;
-use crate::phase::{PhaseCell, Serving};
+use crate::phase::{Phase, PhaseCell, Serving};
 use crate::pool::RenderPool;
 use crate::structured::GrammarCell;
 use crate::telemetry::Telemetry;
@@ -81,7 +81,11 @@ impl ServerState {
 
     /// Takes a place for a request, or refuses at once.
     pub(crate) fn client_place(&self) -> Result<ClientPlace, ApiError> {
-        let permit = self.clients.clone().try_acquire_owned().map_err(|_| ApiError::too_many_clients())?;
+        let wait = || match self.phase.now() {
+            Phase::Ready(serving) => serving.engine.expected_wait(),
+            Phase::Loading | Phase::Draining => Duration::ZERO,
+        };
+        let permit = self.clients.clone().try_acquire_owned().map_err(|_| ApiError::too_many_clients(wait()))?;
         Ok(ClientPlace { _permit: permit })
     }
 }

@@ -6,7 +6,7 @@ use crate::state::Shared;
 use crate::telemetry::SHED_REASONS;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use ds4_governor::{Class, Consumer, Domain};
+use ds4_governor::{Class, Consumer, Domain, Reason};
 use http::{HeaderMap, StatusCode, header};
 use serde_json::{Map, Value, json};
 
@@ -102,7 +102,17 @@ fn memory(serving: &Serving) -> Value {
         }
         classes.insert(class.name().into(), domains.into());
     }
-    json!({ "classes": classes, "census_faults": census.faults() })
+    let mut board = json!({ "classes": classes, "census_faults": census.faults() });
+    let governor = serving.engine.observatory().governor();
+    if let Some(seen) = governor.observation() {
+        let (status, source) = (seen.status.name(), seen.source.name());
+        board["observation"] = json!({ "status": status, "source": source, "free_bytes": seen.free.0 });
+    }
+    if let Some(last) = governor.reconciliation() {
+        let (residual, one_time) = (last.residual.bytes, last.residual.one_time);
+        board["reconcile"] = json!({ "residual": residual, "onetime": one_time, "flagged": last.flagged });
+    }
+    board
 }
 
 fn governor(serving: &Serving) -> Value {
@@ -115,7 +125,16 @@ fn governor(serving: &Serving) -> Value {
         (consumer.name().to_owned(), fields)
     };
     let leases: Map<String, Value> = Consumer::ALL.iter().map(lease).collect();
-    json!({ "epoch": governor.epoch(), "floor": governor.floors().floor.0, "leases": leases })
+    let observatory = serving.engine.observatory();
+    let refusals: Map<String, Value> =
+        Reason::ALL.iter().map(|&reason| (reason.name().to_owned(), observatory.refusals(reason).into())).collect();
+    json!({
+        "epoch": governor.epoch(),
+        "floor": governor.floors().floor.0,
+        "pressure": governor.pressure().0.name(),
+        "leases": leases,
+        "refusals": refusals,
+    })
 }
 
 /// The board as lines: a heading per section, `key:value` below it, nested keys joined by dots.

@@ -81,11 +81,7 @@ async fn serve<S: Surface>(shared: &Shared, caller: &Caller, request: Request) -
         .await?;
     let Ready { surface, stream, mut prepared, trace, slip, body } = ready;
     let kept = prepared.kept.take();
-    let events = generate::submit(&serving, prepared, S::PROMPT_FIELD).inspect_err(|error| {
-        if error.is_busy() {
-            shared.telemetry.shed("queue_depth");
-        }
-    })?;
+    let events = generate::submit(&serving, &shared.telemetry, prepared, S::PROMPT_FIELD)?;
     let ending = Ending {
         shared: shared.clone(),
         surface: surface_name,

@@ -6,7 +6,7 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, exp
 use std::time::{Duration, Instant};
 
 /// Why a request was turned away before it had a bank: all label values there are.
-pub(crate) const SHED_REASONS: [&str; 2] = ["clients", "queue_depth"];
+pub(crate) const SHED_REASONS: [&str; 5] = ["clients", "queue_depth", "queue_bytes", "queue_age", "slow_reader"];
 
 /// Counters and histograms that live as long as the server. Cheap to write to from any handler.
 pub(crate) struct Telemetry {

@@ -1,10 +1,20 @@
 //! The memory account that conversations are paid from.
 
-use ds4_governor::{Census, Charge, Claim, Class, Consumer, Domain, Floors, Governor, Observation, Quote, Source};
+use ds4_governor::{
+    Census, Charge, Claim, Class, Consumer, Domain, Floors, Governor, Observation, Quote, Reconciliation, Residual,
+    Source, Status,
+};
 use ds4_units::Bytes;
+use std::time::{Duration, Instant};
 
-/// Looks at the machine. Called from the engine's thread, so it must be quick: it may answer from a recent look.
+/// Looks at the machine. Called from the engine's thread, so it must be quick.
 pub type Observe = Box<dyn FnMut() -> Observation + Send>;
+
+/// A look at the machine is good for so long: requests that come together are decided on one.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// What the account may fail to explain without being flagged.
+const UNEXPLAINED_MAX: Bytes = Bytes::mib(256);
 
 /// Pays for conversations: decides whether one more fits, and keeps the books of what all of them hold.
 pub struct Account {
@@ -12,13 +22,26 @@ pub struct Account {
     observe: Observe,
     limit: Option<Bytes>,
     charge: Charge,
+    /// What the device holds beside conversations and weights.
+    beside: Charge,
+    look: Option<Look>,
+    reconciliation: Option<Reconciliation>,
+}
+
+/// A look at the machine, and what conversations held then.
+#[derive(Clone, Copy)]
+struct Look {
+    at: Instant,
+    observation: Observation,
+    held: Bytes,
 }
 
 impl Account {
     /// An account with this governor. `limit` is the most that all conversations may hold together.
     pub fn new(governor: Governor, observe: Observe, limit: Option<Bytes>) -> Account {
         let charge = governor.census().charge(Class::BatchBank, Domain::Device, Bytes::ZERO, Bytes::ZERO);
-        Account { governor, observe, limit, charge }
+        let beside = governor.census().charge(Class::ScratchSticky, Domain::Device, Bytes::ZERO, Bytes::ZERO);
+        Account { governor, observe, limit, charge, beside, look: None, reconciliation: None }
     }
 
     /// An account that always pays: for a program whose one conversation is all it does.
@@ -34,7 +57,7 @@ impl Account {
 
     /// Asks for a promise that all conversations together may come to hold `proposed` bytes; makes it if it can.
     pub(crate) fn ask(&mut self, proposed: Bytes) -> Quote {
-        let observation = (self.observe)();
+        let observation = self.look();
         self.governor.admit(
             &observation,
             &Claim { consumer: Consumer::BatchBanks, proposed, transient: Bytes::ZERO, limit: self.limit },
@@ -45,5 +68,86 @@ impl Account {
     pub(crate) fn publish(&mut self, promised: Bytes, resident: Bytes) {
         self.charge.resize(resident, resident);
         self.governor.publish(Consumer::BatchBanks, promised, resident);
+    }
+
+    /// Keeps memory free for conversations on their way back from disk.
+    pub(crate) fn keep_free_for_restores(&self, bytes: Bytes) {
+        self.governor.reserve(Consumer::Restore, bytes);
+    }
+
+    /// Enters what the device holds beside weights and conversations: what warming up took and larger steps grow.
+    pub(crate) fn publish_beside(&mut self, bytes: Bytes) {
+        self.beside.resize(bytes, bytes);
+        self.governor.publish(Consumer::Prewarm, bytes, bytes);
+    }
+
+    /// Compares the account with the machine, at a moment when nothing runs. The first call only takes note of where
+    /// things stand.
+    pub(crate) fn reconcile(&mut self) -> Option<Residual> {
+        let observation = (self.observe)();
+        let live = self.governor.census().live(Domain::Device);
+        let Some(reconciliation) = &mut self.reconciliation else {
+            self.reconciliation = Reconciliation::start(&observation, live, UNEXPLAINED_MAX);
+            return None;
+        };
+        let residual = reconciliation.compare(&observation, live)?;
+        self.governor.reconciled(residual);
+        Some(residual)
+    }
+
+    /// The machine as it is now: a recent look, corrected by what conversations have taken and given back since.
+    fn look(&mut self) -> Observation {
+        let held = self.charge.committed();
+        if let Some(Look { at, observation, held: then }) = self.look
+            && at.elapsed() < FRESH
+        {
+            let free = Bytes(observation.free.0.saturating_add(then.0).saturating_sub(held.0));
+            return Observation { free, ..observation };
+        }
+        let observation = (self.observe)();
+        // A look that failed is not worth keeping.
+        self.look = (observation.status == Status::Ok).then(|| Look { at: Instant::now(), observation, held });
+        observation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ds4_governor::Verdict;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// An account over a machine with so much free memory, which the test changes.
+    fn account(free: u64) -> (Account, Arc<AtomicU64>) {
+        let free = Arc::new(AtomicU64::new(free));
+        let seen = free.clone();
+        let observe = move || Observation::of(Source::MemAvailable, Bytes(seen.load(Ordering::Relaxed)));
+        (Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe), None), free)
+    }
+
+    #[test]
+    fn what_was_given_back_a_moment_ago_may_be_promised_again_at_once() {
+        let (mut account, _) = account(100);
+        account.publish(Bytes(80), Bytes(80));
+        assert_eq!(account.ask(Bytes(181)).verdict, Verdict::RefuseLive);
+        // The kernel may take its time to show it.
+        account.publish(Bytes(20), Bytes(20));
+        assert_eq!(account.ask(Bytes(180)).verdict, Verdict::Admit);
+        assert_eq!(account.ask(Bytes(181)).deficit, Bytes(1));
+    }
+
+    #[test]
+    fn a_leak_is_flagged_at_the_second_quiet_moment_after_it() {
+        let (mut account, free) = account(10 << 30);
+        assert!(account.reconcile().is_none());
+        assert!(!account.reconcile().unwrap().flagged);
+        account.publish(Bytes(1 << 30), Bytes(1 << 30));
+        free.fetch_sub(1 << 30, Ordering::Relaxed);
+        assert_eq!(account.reconcile().unwrap().bytes, 0);
+        free.fetch_sub(300 << 20, Ordering::Relaxed);
+        let residual = account.reconcile().unwrap();
+        assert_eq!((residual.bytes, residual.flagged), (300 << 20, true));
+        assert_eq!(account.governor().reconciliation().unwrap().flagged, 1);
     }
 }

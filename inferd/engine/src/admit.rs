@@ -47,6 +47,17 @@ impl Choice {
         self.best.map(|best| best.left as usize)
     }
 
+    /// The same seat in the bank itself instead of a copy; `None` where it is so already, or the bank is in use.
+    pub(crate) fn in_its_bank(&self, warm: &WarmBanks) -> Option<Choice> {
+        let kept = self.source().is_some_and(|bank| warm.holds(bank));
+        (kept && !self.in_place).then_some(Choice { in_place: true, ..*self })
+    }
+
+    /// An empty bank instead.
+    pub(crate) fn without(&self) -> Choice {
+        Choice { best: None, in_place: false }
+    }
+
     /// The bank that is continued itself.
     pub(crate) fn continued(&self) -> Option<BankId> {
         self.source().filter(|_| self.in_place)

@@ -1,18 +1,19 @@
 //! The engine thread and the door to it.
 
 use crate::outbox::{EventStream, outbox};
-use crate::scheduler::{Scheduler, Waiting};
+use crate::scheduler::{Load, Scheduler, Waiting};
 use crate::stats::Observatory;
-use crate::{Account, DiskBanks, EngineOptions, GenerateRequest, QUEUED_MAX, Refused};
+use crate::{Account, DiskBanks, EngineOptions, GenerateRequest, QUEUED_BYTES_MAX, QUEUED_MAX, Refused};
 use ds4_model::{LoadedModel, ModelInfo};
-use ds4_units::Tokens;
+use ds4_units::{Bytes, Tokens};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tracing::Span;
 
 /// A running engine: one thread that owns the model. Dropping it without [`Engine::stop`] lets the thread finish what
 /// it has once every handle is gone.
@@ -25,7 +26,7 @@ pub struct Engine {
 #[derive(Clone)]
 pub struct EngineHandle {
     inbox: SyncSender<Command>,
-    queued: Arc<AtomicUsize>,
+    queue: Arc<Queue>,
     info: Arc<ModelInfo>,
     observatory: Observatory,
 }
@@ -35,20 +36,38 @@ enum Command {
     Stop,
 }
 
-/// One place among the waiting requests; given back on drop.
-pub(crate) struct QueueSlot(Arc<AtomicUsize>);
+/// How much waits.
+#[derive(Default)]
+struct Queue {
+    requests: AtomicUsize,
+    bytes: AtomicU64,
+}
+
+/// One place among the waiting requests, and what its prompt takes there; given back on drop.
+pub(crate) struct QueueSlot {
+    queue: Arc<Queue>,
+    bytes: u64,
+}
 
 impl QueueSlot {
-    fn take(queued: &Arc<AtomicUsize>) -> Option<QueueSlot> {
+    fn take(queue: &Arc<Queue>, bytes: u64) -> Result<QueueSlot, Refused> {
         let more = |count: usize| (count < QUEUED_MAX).then_some(count + 1);
-        queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
-        Some(QueueSlot(queued.clone()))
+        let place = queue.requests.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        place.map_err(|_| Refused::QueueFull { limit: QUEUED_MAX })?;
+        let slot = QueueSlot { queue: queue.clone(), bytes };
+        // A prompt that alone is larger than all may be waits when nothing else does.
+        let before = queue.bytes.fetch_add(bytes, Ordering::AcqRel);
+        if before > 0 && before + bytes > QUEUED_BYTES_MAX.0 {
+            return Err(Refused::QueueBytesFull { limit: QUEUED_BYTES_MAX });
+        }
+        Ok(slot)
     }
 }
 
 impl Drop for QueueSlot {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.queue.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.queue.requests.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -81,7 +100,7 @@ impl Engine {
         let observatory = Observatory { counters: scheduler.counters.clone(), governor, store };
         observatory.counters.banks.set(options.banks);
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || run(scheduler, &commands))?;
-        Ok(Engine { handle: EngineHandle { inbox, queued: Arc::default(), info, observatory }, thread })
+        Ok(Engine { handle: EngineHandle { inbox, queue: Arc::default(), info, observatory }, thread })
     }
 
     /// A door to the engine.
@@ -118,7 +137,18 @@ impl EngineHandle {
 
     /// Requests that wait for a bank now.
     pub fn queued(&self) -> usize {
-        self.queued.load(Ordering::Acquire)
+        self.queue.requests.load(Ordering::Acquire)
+    }
+
+    /// Bytes of the prompts of requests that wait for a bank now.
+    pub fn queued_bytes(&self) -> Bytes {
+        Bytes(self.queue.bytes.load(Ordering::Acquire))
+    }
+
+    /// How long a request that came now would wait for its bank, by how long others did; at least a second.
+    pub fn expected_wait(&self) -> Duration {
+        let wait = self.observatory.counters.time_for(self.queued() + 1).unwrap_or_default();
+        wait.max(Duration::from_secs(1))
     }
 
     /// Hands a request in.
@@ -134,9 +164,10 @@ impl EngineHandle {
         if prompt >= context {
             return Err(Refused::PromptTooLong { prompt, context });
         }
-        let slot = QueueSlot::take(&self.queued).ok_or(Refused::QueueFull { limit: QUEUED_MAX })?;
+        let slot = QueueSlot::take(&self.queue, request.prompt.bytes())?;
         let (outbox, stream) = outbox();
-        let waiting = Waiting { request, outbox, submitted: Instant::now(), slot, looked: false };
+        let (submitted, span) = (Instant::now(), Span::current());
+        let waiting = Waiting { request, outbox, submitted, slot, looked: false, following: None, span };
         self.observatory.counters.started.add(1);
         self.inbox.try_send(Command::Generate(Box::new(waiting))).map_err(|_| {
             self.observatory.counters.failed.add(1);
@@ -146,35 +177,50 @@ impl EngineHandle {
     }
 }
 
+/// How often a quiet engine looks after its memory.
+const IDLE_LOOK: Duration = Duration::from_secs(1);
+
+/// How often an engine looks for memory while requests wait and nothing runs.
+const WAIT_LOOK: Duration = Duration::from_millis(20);
+
 /// The engine thread: sleeps while there is nothing to do, and looks into the inbox between steps.
 fn run(mut scheduler: Scheduler, commands: &Receiver<Command>) {
-    let mut busy = false;
+    let mut quiet_since = Instant::now();
     loop {
-        let command = if busy { commands.try_recv() } else { commands.recv().map_err(|_| TryRecvError::Disconnected) };
-        match command {
+        let patience = match scheduler.load() {
+            Load::Computes => Duration::ZERO,
+            Load::Waits => WAIT_LOOK,
+            Load::Nothing => IDLE_LOOK,
+        };
+        match commands.recv_timeout(patience) {
             Ok(Command::Generate(waiting)) => {
+                let was_idle = scheduler.load() == Load::Nothing;
                 scheduler.push(*waiting);
-                if !busy && gather(&mut scheduler, commands).is_break() {
+                let patience = if was_idle { scheduler.patience() } else { Duration::ZERO };
+                // More may have come with it: they share the next step.
+                if gather(&mut scheduler, commands, patience).is_break() {
                     return scheduler.stop();
                 }
-                // More may have come with it: they share the next step.
-                busy = true;
-                continue;
             }
             Ok(Command::Stop) => return scheduler.stop(),
-            Err(TryRecvError::Disconnected) if !busy => return scheduler.stop(),
+            Err(RecvTimeoutError::Disconnected) if scheduler.load() == Load::Nothing => return scheduler.stop(),
             Err(_) => {}
         }
-        busy = scheduler.turn();
+        if scheduler.load() == Load::Nothing {
+            scheduler.idle(quiet_since.elapsed());
+            continue;
+        }
+        scheduler.turn();
+        quiet_since = Instant::now();
         if scheduler.device_is_lost() {
             return scheduler.stop();
         }
     }
 }
 
-/// Waits a moment for requests that were sent together with the first one.
-fn gather(scheduler: &mut Scheduler, commands: &Receiver<Command>) -> ControlFlow<()> {
-    let until = Instant::now() + scheduler.patience();
+/// Takes what is in the inbox, and waits a moment for requests that were sent together with the first one.
+fn gather(scheduler: &mut Scheduler, commands: &Receiver<Command>, patience: Duration) -> ControlFlow<()> {
+    let until = Instant::now() + patience;
     loop {
         match commands.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Command::Generate(waiting)) => scheduler.push(*waiting),

@@ -164,6 +164,8 @@ pub enum RequestFault {
     Constraint(#[from] ConstraintFault),
     #[error(transparent)]
     Memory(#[from] Refusal),
+    #[error("the request waited for {} s", .limit.as_secs())]
+    QueuedTooLong { limit: Duration },
     #[error("the engine stopped")]
     EngineStopped,
 }

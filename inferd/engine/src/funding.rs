@@ -1,10 +1,11 @@
 //! Whether memory can be had for a request, and making room for it.
 
 use crate::admit::{self, Choice};
+use crate::reclaim::{self, Victim};
 use crate::scheduler::Scheduler;
 use crate::{GenerateRequest, Refusal};
 use ds4_banks::SaveReason;
-use ds4_governor::{Verdict, most_tokens_within};
+use ds4_governor::{Quote, Verdict, most_tokens_within};
 use ds4_units::{BankId, Bytes, Tokens};
 
 /// What comes of asking for memory.
@@ -26,61 +27,80 @@ impl Scheduler {
         Tokens(prompt.saturating_add(answer.0)).min(self.model.info().context)
     }
 
-    /// Asks for memory for a conversation of `promise` tokens. Kept conversations are given up for it, the least
-    /// recently used first and the one it continues last.
+    /// Asks for memory for a conversation of `promise` tokens. Kept conversations are given up for it, the one it
+    /// continues last, and none in vain.
     pub(crate) fn fund(&mut self, request: &GenerateRequest, promise: Tokens) -> Funded {
-        loop {
-            let (prompt, reuse) = (&request.prompt, !request.prompt_logprobs);
-            let banks = self.options.banks;
-            let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, banks, prompt, reuse);
-            let price = self.model.price(promise);
-            let continued = choice.continued().map_or(Bytes::ZERO, |bank| self.held(bank));
-            let proposed = Bytes(self.promised().0 - continued.0).checked_add(price).unwrap_or(Bytes(u64::MAX));
-            let quote = self.account.ask(proposed);
-            match quote.verdict {
-                Verdict::Admit => return Funded::Yes(choice),
-                Verdict::RefuseLive | Verdict::RefuseClass if self.give_up_one(&choice) => continue,
-                Verdict::RefuseLive | Verdict::RefuseClass | Verdict::RetryObservation if !self.running.is_empty() => {
-                    return Funded::Later;
-                }
-                _ => {}
+        let (prompt, reuse) = (&request.prompt, !request.prompt_logprobs);
+        let banks = self.options.banks;
+        let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, banks, prompt, reuse);
+        // A copy costs more than going on in place, and that more than nothing to begin with.
+        let mut quote = None;
+        for choice in [Some(choice), choice.in_its_bank(&self.warm), Some(choice.without())].into_iter().flatten() {
+            let asked = self.promise_for(&choice, promise);
+            if asked.verdict == Verdict::Admit {
+                return Funded::Yes(choice);
             }
-            let budget = Bytes(price.0.saturating_sub(quote.deficit.0));
-            let fits = most_tokens_within(budget, promise, |tokens| self.model.price(tokens));
-            // An admitted quote returned above.
-            let Some(refusal) = Refusal::of(&quote, fits) else { return Funded::Yes(choice) };
-            return Funded::Never(refusal);
+            quote = Some(asked);
         }
+        let Some(quote) = quote else { return Funded::Later };
+        let mendable = matches!(quote.verdict, Verdict::RefuseLive | Verdict::RefuseClass | Verdict::RetryObservation);
+        if mendable && !self.running.is_empty() {
+            return Funded::Later;
+        }
+        let price = self.model.price(promise);
+        let deficit = self.deficit_with_nothing_kept(&quote);
+        let fits =
+            most_tokens_within(Bytes(price.0.saturating_sub(deficit.0)), promise, |tokens| self.model.price(tokens));
+        match Refusal::of(&quote, fits) {
+            Some(refusal) => Funded::Never(Refusal { deficit, ..refusal }),
+            None => Funded::Later,
+        }
+    }
+
+    /// Makes the promise for a seat, giving up kept conversations where that is enough.
+    fn promise_for(&mut self, choice: &Choice, promise: Tokens) -> Quote {
+        let continued = choice.continued().map_or(Bytes::ZERO, |bank| self.held(bank));
+        let price = self.model.price(promise).max(continued);
+        self.ask_for(price, continued, choice.source())
+    }
+
+    /// Asks for `price` bytes more than is promised, of which `counted` are counted there already. `spared` is not given
+    /// up for it.
+    fn ask_for(&mut self, price: Bytes, counted: Bytes, spared: Option<BankId>) -> Quote {
+        let proposed = |promised: Bytes| Bytes(promised.0 - counted.0).checked_add(price).unwrap_or(Bytes(u64::MAX));
+        let quote = self.account.ask(proposed(self.promised()));
+        if !matches!(quote.verdict, Verdict::RefuseLive | Verdict::RefuseClass) {
+            return quote;
+        }
+        let victims = self.warm.victims(spared).map(|warm| Victim { bank: warm.bank, brings: self.held(warm.bank) });
+        let Some(plan) = reclaim::plan(quote.deficit, victims) else { return quote };
+        plan.into_iter().for_each(|victim| self.give_up(victim));
+        self.account.ask(proposed(self.promised()))
+    }
+
+    /// What is missing even when every kept conversation is given up.
+    fn deficit_with_nothing_kept(&self, quote: &Quote) -> Bytes {
+        let kept = sum(self.warm.iter().map(|warm| self.held(warm.bank)));
+        Bytes(quote.deficit.0.saturating_sub(kept.0))
     }
 
     /// Asks for memory for more of a running answer.
     pub(crate) fn can_lengthen(&mut self, index: usize, promise: Tokens) -> bool {
-        loop {
-            let running = &self.running[index];
-            let others = self.promised().0 - self.promised_to(running.bank, running.promise()).0;
-            let proposed = Bytes(others).checked_add(self.model.price(promise)).unwrap_or(Bytes(u64::MAX));
-            if self.account.ask(proposed).verdict == Verdict::Admit {
-                return true;
-            }
-            let Some(victim) = self.warm.least_recent(None) else { return false };
-            self.give_up(victim);
-        }
+        let running = &self.running[index];
+        let counted = self.promised_to(running.bank, running.promise());
+        let price = self.model.price(promise).max(counted);
+        self.ask_for(price, counted, None).verdict == Verdict::Admit
     }
 
     /// Enters what was promised and what is held now.
     pub(crate) fn enter_into_books(&mut self) {
-        let banks = self.running.iter().map(|running| running.bank).chain(self.warm.iter().map(|warm| warm.bank));
-        let resident = sum(banks.map(|bank| self.held(bank)));
+        let running = sum(self.running.iter().map(|running| self.held(running.bank)));
+        let resident = Bytes(running.0.saturating_add(self.warm.held().0));
         let promised = self.promised();
         self.account.publish(promised, resident);
-    }
-
-    /// Gives up a kept conversation, if there is one the choice does not continue.
-    fn give_up_one(&mut self, choice: &Choice) -> bool {
-        let copied = || choice.source().filter(|&bank| choice.continued().is_none() && self.warm.holds(bank));
-        let Some(victim) = self.warm.least_recent(choice.source()).or_else(copied) else { return false };
-        self.give_up(victim);
-        true
+        self.counters.running.set(self.running.len());
+        self.counters.warm.set(self.warm.len());
+        self.account.keep_free_for_restores(sum(self.restoring.iter().map(|restoring| restoring.price)));
     }
 
     /// Makes place for one more bank, the chosen one excepted.
@@ -96,18 +116,13 @@ impl Scheduler {
     pub(crate) fn can_keep(&mut self, tokens: Tokens) -> bool {
         self.make_place(None);
         let full = self.running.len() + self.warm.len() >= self.options.banks;
-        loop {
-            let proposed = self.promised().checked_add(self.model.price(tokens)).unwrap_or(Bytes(u64::MAX));
-            if self.account.ask(proposed).verdict == Verdict::Admit {
-                return !full;
-            }
-            let Some(victim) = self.warm.least_recent(None) else { return false };
-            self.give_up(victim);
-        }
+        !full && self.ask_for(self.model.price(tokens), Bytes::ZERO, None).verdict == Verdict::Admit
     }
 
-    fn give_up(&mut self, bank: BankId) {
+    /// Gives up a kept conversation for its memory.
+    pub(crate) fn give_up(&mut self, bank: BankId) {
         self.counters.reclaimed_banks.add(1);
+        self.counters.reclaimed_bytes.add(self.held(bank).0 as usize);
         self.close_kept(bank);
     }
 
@@ -123,14 +138,14 @@ impl Scheduler {
     /// Bytes all conversations may come to hold: what running ones were promised, and what kept ones have.
     fn promised(&self) -> Bytes {
         let running = self.running.iter().map(|running| self.promised_to(running.bank, running.promise()));
-        sum(running.chain(self.warm.iter().map(|warm| self.held(warm.bank))))
+        Bytes(sum(running).0.saturating_add(self.warm.held().0))
     }
 
     fn promised_to(&self, bank: BankId, promise: Tokens) -> Bytes {
         self.model.price(promise).max(self.held(bank))
     }
 
-    fn held(&self, bank: BankId) -> Bytes {
+    pub(crate) fn held(&self, bank: BankId) -> Bytes {
         self.model.resident_bytes(bank).unwrap_or_default()
     }
 }

@@ -14,12 +14,15 @@ mod clock;
 mod disk;
 mod engine;
 mod event;
+mod follow;
 mod funding;
 mod limits;
 mod logprobs;
 mod outbox;
 mod output;
 mod pace;
+mod quiet;
+mod reclaim;
 mod request;
 mod restore;
 mod rows;
@@ -41,8 +44,8 @@ pub use event::{
     Timings, Usage,
 };
 pub use limits::{
-    BANKS_DEFAULT, CHARGED_TOKENS, EVENTS_UNREAD_MAX, EngineOptions, PROMPT_LOGPROBS_ROWS, QUEUED_MAX, STEP_TARGET,
-    TOP_LOGPROBS_MAX,
+    BANKS_DEFAULT, CHARGED_TOKENS, EVENTS_UNREAD_MAX, EngineOptions, IDLE_TRIM, PROMPT_LOGPROBS_ROWS, QUEUE_AGE_MAX,
+    QUEUED_BYTES_MAX, QUEUED_MAX, STEP_TARGET, TOP_LOGPROBS_MAX,
 };
 pub use outbox::EventStream;
 pub use request::{GenerateRequest, Refused};

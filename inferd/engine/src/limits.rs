@@ -1,6 +1,6 @@
 //! Every bound of the engine, by name.
 
-use ds4_units::Tokens;
+use ds4_units::{Bytes, Tokens};
 use std::time::Duration;
 
 /// Requests that wait for a bank, in the inbox and behind it. One more is refused at once.
@@ -32,6 +32,15 @@ pub const CHARGED_TOKENS: Tokens = Tokens(32_768);
 /// A longer answer is charged for this part of the first charge at a time.
 pub(crate) const CHARGED_MORE: u32 = 16;
 
+/// Bytes of all prompts that wait for a bank.
+pub const QUEUED_BYTES_MAX: Bytes = Bytes::mib(256);
+
+/// How long a request waits for a bank before it is turned away.
+pub const QUEUE_AGE_MAX: Duration = Duration::from_secs(600);
+
+/// After so much quiet, kept conversations give back what their next turn does not need.
+pub const IDLE_TRIM: Duration = Duration::from_secs(120);
+
 /// The operator's choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -43,6 +52,10 @@ pub struct EngineOptions {
     pub step_target: Duration,
     /// Answer tokens a request is charged for at first.
     pub charged_tokens: Tokens,
+    /// How long a request waits for a bank before it is turned away; zero for ever.
+    pub queue_age_max: Duration,
+    /// After so much quiet, kept conversations give back what their next turn does not need.
+    pub idle_trim: Duration,
 }
 
 impl Default for EngineOptions {
@@ -52,6 +65,8 @@ impl Default for EngineOptions {
             prefill_rows: None,
             step_target: STEP_TARGET,
             charged_tokens: CHARGED_TOKENS,
+            queue_age_max: QUEUE_AGE_MAX,
+            idle_trim: IDLE_TRIM,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Sampling;
 use ds4_model::{AnswerReader, PromptRecord, TokenConstraint};
-use ds4_units::Tokens;
+use ds4_units::{Bytes, Tokens};
 
 /// A request, checked and tokenised: everything the engine thread needs and nothing it would have to wait for.
 pub struct GenerateRequest {
@@ -31,6 +31,8 @@ pub struct GenerateRequest {
 pub enum Refused {
     #[error("{limit} requests are waiting already")]
     QueueFull { limit: usize },
+    #[error("the prompts that wait already take {limit}")]
+    QueueBytesFull { limit: Bytes },
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error("the prompt has {} tokens, the context {}", .prompt.0, .context.0)]

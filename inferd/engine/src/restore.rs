@@ -9,7 +9,7 @@ use crate::scheduler::{Scheduler, Waiting};
 use crate::warm::Warm;
 use ds4_banks::{Kept, LoadTicket, Loaded, SaveReason};
 use ds4_model::{BankError, PromptRecord, StepError};
-use ds4_units::{BankId, Tokens};
+use ds4_units::{BankId, Bytes, Tokens};
 use std::time::Duration;
 
 /// How long an idle engine waits for the disk before it looks into its inbox again.
@@ -18,6 +18,8 @@ const DISK_LOOK: Duration = Duration::from_millis(2);
 /// A request whose conversation is being read.
 pub(crate) struct Restoring {
     pub(crate) waiting: Waiting,
+    /// What its conversation may come to hold.
+    pub(crate) price: Bytes,
     ticket: LoadTicket,
 }
 
@@ -32,7 +34,8 @@ impl Scheduler {
         let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, self.options.banks, prompt, true);
         match disk.look(prompt, choice.left().unwrap_or(prompt.tokens().len())) {
             Some(ticket) => {
-                self.restoring.push(Restoring { waiting, ticket });
+                let price = self.model.price(Tokens(prompt.tokens().len() as u32));
+                self.restoring.push(Restoring { waiting, price, ticket });
                 None
             }
             None => Some(waiting),
@@ -43,9 +46,9 @@ impl Scheduler {
     pub(crate) fn take_restored(&mut self, patience: Duration) {
         let mut patience = patience;
         let mut ready = Vec::new();
-        for Restoring { waiting, ticket } in std::mem::take(&mut self.restoring) {
+        for Restoring { waiting, price, ticket } in std::mem::take(&mut self.restoring) {
             match ticket.wait_for(std::mem::take(&mut patience)) {
-                None => self.restoring.push(Restoring { waiting, ticket }),
+                None => self.restoring.push(Restoring { waiting, price, ticket }),
                 Some(result) => {
                     if let Ok(loaded) = result {
                         self.keep_restored(loaded, &waiting.request.prompt);
@@ -75,12 +78,15 @@ impl Scheduler {
         // Another request may have brought it back meanwhile.
         let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, self.options.banks, prompt, true);
         let left = (overlap.total.0 - tokens.0) as usize;
+        // What was kept free for it is for it now.
+        self.enter_into_books();
         if choice.left().is_some_and(|already| already <= left) || !self.can_keep(tokens) {
             return;
         }
         match self.model.import(tokens, &image) {
             Ok(bank) if self.model.frontier(bank) == Some(tokens) => {
-                self.warm.keep(Warm { bank, record, restored: Some(kept) });
+                let held = self.held(bank);
+                self.warm.keep(Warm { bank, record, held, restored: Some(kept) });
                 self.enter_into_books();
             }
             Ok(bank) => {

@@ -9,11 +9,12 @@ use crate::limits::{DECODE_ROWS_MAX, PROMPT_LOGPROBS_ROWS};
 use crate::outbox::{Outbox, Undelivered};
 use crate::output::Output;
 use crate::sampler::Sampler;
-use crate::{Event, FinishReason, Finished, GenerateRequest, RequestFault, ReuseKind, Started, Usage};
+use crate::{Event, FinishReason, Finished, GenerateRequest, RequestFault, ReuseKind, Started, Timings, Usage};
 use ds4_banks::Kept;
 use ds4_model::{AnswerSummary, LogitsWanted, PromptRecord, Segment};
 use ds4_units::{BankId, TokenPos, Tokens};
 use std::time::Instant;
+use tracing::{Span, info};
 
 /// Where a request's bank came from.
 pub(crate) struct Seat {
@@ -61,6 +62,8 @@ pub(crate) struct Running {
     reuse: ReuseKind,
     /// Where the prompt's own checkpoint is taken.
     boundary: usize,
+    /// Where others go on from a copy.
+    pauses: Vec<usize>,
     tokens_left: u32,
     /// Tokens its bank may come to hold: what memory was promised for.
     promise: Tokens,
@@ -71,6 +74,8 @@ pub(crate) struct Running {
     output: Output,
     outbox: Outbox,
     clock: Clock,
+    /// What its log lines are part of.
+    span: Span,
     /// Of its first tokens, how many are on disk or on their way there.
     pub(crate) stored: usize,
     /// The file it came from, until something was computed with it.
@@ -85,11 +90,14 @@ impl Running {
         context: Tokens,
         outbox: Outbox,
         submitted: Instant,
+        span: Span,
     ) -> Running {
         let prompt_tokens = seat.prompt.tokens().len();
         Running {
             bank: seat.bank,
             boundary: boundary(&seat.prompt),
+            pauses: Vec::new(),
+            span,
             record: seat.prompt,
             computed: seat.cached,
             prompt_tokens,
@@ -127,9 +135,27 @@ impl Running {
         self.computed >= self.prompt_tokens && self.rows_left() <= DECODE_ROWS_MAX
     }
 
-    /// Rows that may be computed in one step: up to the boundary, then the rest.
+    /// Whether its prompt is not in the bank yet.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.computed < self.prompt_tokens
+    }
+
+    /// Tokens in the bank.
+    pub(crate) fn computed(&self) -> usize {
+        self.computed
+    }
+
+    /// Stops for a moment when so many tokens are in the bank.
+    pub(crate) fn pause_at(&mut self, tokens: usize) {
+        if !self.pauses.contains(&tokens) {
+            self.pauses.push(tokens);
+        }
+    }
+
+    /// Rows that may be computed in one step: up to the boundary or to where others part, then the rest.
     pub(crate) fn rows_left(&self) -> usize {
         let end = if self.computed < self.boundary { self.boundary } else { self.record.tokens().len() };
+        let end = self.pauses.iter().copied().filter(|&pause| pause > self.computed).fold(end, usize::min);
         let left = end - self.computed;
         if self.wants_prompt_logprobs() { left.min(PROMPT_LOGPROBS_ROWS) } else { left }
     }
@@ -180,8 +206,13 @@ impl Running {
     }
 
     /// Whether the bank stands where the prompt's checkpoint belongs.
-    pub(crate) fn at_boundary(&self) -> bool {
+    fn at_boundary(&self) -> bool {
         self.computed == self.boundary
+    }
+
+    /// Whether the bank stands where it will be cut back to or copied.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.at_boundary() || self.pauses.contains(&self.computed)
     }
 
     /// Whether everything was computed and the bank stands where the next turn may part from it.
@@ -211,9 +242,10 @@ impl Running {
             completion_tokens: self.output.completion_tokens(),
             reasoning_tokens: self.output.reasoning_tokens(),
         };
+        let timings = self.clock.timings(self.reuse);
+        self.span.in_scope(|| tell(&end, &usage, &timings));
         match end {
             End::Finished(reason, answer) => {
-                let timings = self.clock.timings(self.reuse);
                 self.outbox.end(Event::Finished(Finished { reason, answer, usage, timings }));
             }
             End::Fault(fault) => self.outbox.end(Event::Failed(fault)),
@@ -235,4 +267,27 @@ impl Running {
 /// finds it.
 fn boundary(prompt: &PromptRecord) -> usize {
     prompt.tokens().len() - prompt.trailing_controls().max(1)
+}
+
+/// One line about a request that ends.
+fn tell(end: &End, usage: &Usage, timings: &Timings) {
+    let outcome = match end {
+        End::Finished(FinishReason::EndOfTurn, _) => "stop",
+        End::Finished(FinishReason::StopString(_), _) => "stop_string",
+        End::Finished(FinishReason::ToolCalls, _) => "tool_calls",
+        End::Finished(FinishReason::Length, _) => "length",
+        End::Fault(_) => "failed",
+        End::Cancelled => "canceled",
+    };
+    info!(
+        outcome,
+        prompt = usage.prompt_tokens.0,
+        cached = usage.cached_tokens.0,
+        reuse = timings.reuse.name(),
+        answer = usage.completion_tokens.0,
+        queued_ms = timings.queued.as_millis() as u64,
+        first_token_ms = timings.first_token.map(|time| time.as_millis() as u64),
+        decode_tok_s = timings.decode_rate(usage).map(|rate| rate as u64),
+        "request ended"
+    );
 }

@@ -5,6 +5,7 @@
 use crate::account::Account;
 use crate::admit::{self, Choice};
 use crate::disk::DiskBanks;
+use crate::follow::{self, Following};
 use crate::funding::Funded;
 use crate::limits::CHARGED_MORE;
 use crate::outbox::Outbox;
@@ -14,12 +15,14 @@ use crate::rows;
 use crate::running::{End, Running};
 use crate::stats::Counters;
 use crate::warm::{Warm, WarmBanks};
-use crate::{EngineOptions, Event, GenerateRequest, QueueSlot, RequestFault};
+use crate::{EngineOptions, Event, GenerateRequest, QueueSlot, Refusal, RequestFault};
+use ds4_governor::{Pressure, Reason};
 use ds4_model::{LoadedModel, Model, PromptCodec, Segment, StepBatch, StepError, StepLogits, Tokenizer};
-use ds4_units::Tokens;
+use ds4_units::{Bytes, Tokens};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::Span;
 
 /// A request that waits for a bank.
 pub(crate) struct Waiting {
@@ -30,6 +33,10 @@ pub(crate) struct Waiting {
     pub(crate) slot: QueueSlot,
     /// The disk was asked for its conversation.
     pub(crate) looked: bool,
+    /// Another request computes the beginning of its prompt.
+    pub(crate) following: Option<Following>,
+    /// What its log lines are part of.
+    pub(crate) span: Span,
 }
 
 /// The engine's state, all of it owned by one thread.
@@ -48,7 +55,22 @@ pub(crate) struct Scheduler {
     pub(crate) restoring: Vec<Restoring>,
     pub(crate) counters: Arc<Counters>,
     pace: Pace,
+    /// Idle conversations have given back what they can.
+    pub(crate) trimmed: bool,
+    /// The guard's look that was last acted upon.
+    pub(crate) relieved: u64,
     device_is_lost: bool,
+}
+
+/// What the engine's thread has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Steps, or reading from disk.
+    Computes,
+    /// Requests wait and nothing runs: the machine has no memory for them now.
+    Waits,
+    /// Nothing.
+    Nothing,
 }
 
 /// Rows that one running request computes in a step.
@@ -79,6 +101,8 @@ impl Scheduler {
             disk,
             restoring: Vec::new(),
             counters: Arc::default(),
+            trimmed: false,
+            relieved: 0,
             device_is_lost: false,
         }
     }
@@ -104,9 +128,12 @@ impl Scheduler {
         self.pace.patience(choice.left().unwrap_or(prompt.tokens().len()))
     }
 
-    /// One turn; `false` when there is nothing to do.
-    pub(crate) fn turn(&mut self) -> bool {
+    /// One turn.
+    pub(crate) fn turn(&mut self) {
+        self.trimmed = false;
         self.drop_cancelled();
+        self.turn_away_old();
+        self.relieve();
         self.take_restored(Duration::ZERO);
         self.admit_waiting();
         self.lengthen_promises();
@@ -116,9 +143,29 @@ impl Scheduler {
         }
         self.compute(&shares);
         self.enter_into_books();
-        self.counters.running.set(self.running.len());
-        self.counters.warm.set(self.warm.len());
-        !(self.running.is_empty() && self.waiting.is_empty() && self.restoring.is_empty())
+    }
+
+    /// What there is to do.
+    pub(crate) fn load(&self) -> Load {
+        if !self.running.is_empty() || !self.restoring.is_empty() {
+            Load::Computes
+        } else if !self.waiting.is_empty() {
+            Load::Waits
+        } else {
+            Load::Nothing
+        }
+    }
+
+    /// Takes the request that came last, if any waits.
+    pub(crate) fn take_newest_waiting(&mut self) -> Option<Waiting> {
+        self.waiting.pop_back()
+    }
+
+    /// Takes a request that was handed in before `then`.
+    pub(crate) fn take_waiting_since(&mut self, then: Option<Instant>) -> Option<Waiting> {
+        let then = then?;
+        let index = self.waiting.iter().position(|waiting| waiting.submitted < then)?;
+        self.waiting.remove(index)
     }
 
     /// Requests whose readers are gone leave, waiting ones and running ones.
@@ -133,24 +180,48 @@ impl Scheduler {
     }
 
     fn admit_waiting(&mut self) {
-        while self.running.len() < self.options.banks {
-            let Some(waiting) = self.waiting.pop_front() else { return };
+        let mut following = Vec::new();
+        while self.running.len() < self.options.banks && self.account.governor().pressure().0 == Pressure::None {
+            let Some(mut waiting) = self.waiting.pop_front() else { break };
+            if self.follows(&mut waiting) {
+                following.push(waiting);
+                continue;
+            }
             let Some(waiting) = self.restore_first(waiting) else { continue };
             let promise = self.first_promise(&waiting.request);
             match self.fund(&waiting.request, promise) {
                 Funded::Yes(choice) => self.start(waiting, choice, promise),
                 Funded::Never(refusal) => {
-                    self.counters.refused.add(1);
+                    self.counters.refused(refusal.reason);
                     waiting.outbox.end(Event::Failed(refusal.into()));
                 }
-                Funded::Later => return self.waiting.push_front(waiting),
+                Funded::Later => {
+                    self.waiting.push_front(waiting);
+                    break;
+                }
             }
         }
+        following.into_iter().rev().for_each(|waiting| self.waiting.push_front(waiting));
+    }
+
+    /// Whether a request waits for another to compute the beginning of its prompt.
+    fn follows(&mut self, waiting: &mut Waiting) -> bool {
+        let prompt = &waiting.request.prompt;
+        let cached = || {
+            let (model, banks) = (self.model.as_ref(), self.options.banks);
+            let left = admit::choose(model, &self.running, &self.warm, banks, prompt, true).left();
+            left.map_or(0, |left| prompt.tokens().len().saturating_sub(left))
+        };
+        waiting.following = follow::leader(waiting, &self.running, cached);
+        let Some(Following { bank, until }) = waiting.following else { return false };
+        self.running.iter_mut().filter(|leader| leader.bank == bank).for_each(|leader| leader.pause_at(until));
+        true
     }
 
     fn start(&mut self, waiting: Waiting, choice: Choice, promise: Tokens) {
-        let Waiting { request, outbox, submitted, slot, .. } = waiting;
+        let Waiting { request, outbox, submitted, slot, span, .. } = waiting;
         drop(slot);
+        self.counters.admission(Instant::now());
         if choice.continued().is_none() {
             self.make_place(choice.source());
         }
@@ -159,7 +230,7 @@ impl Scheduler {
         self.counters.admitted(seat.reuse, seat.cached);
         let context = self.model.info().context;
         let stored = self.stored(&seat.prompt, Tokens(seat.cached as u32));
-        let mut running = Running::start(request, seat, promise, context, outbox, submitted);
+        let mut running = Running::start(request, seat, promise, context, outbox, submitted, span);
         running.stored = stored;
         let announced = running.announce();
         self.running.push(running);
@@ -222,12 +293,31 @@ impl Scheduler {
         self.retire(ended);
     }
 
-    /// Ends a request that cannot be computed, unless what it was restored from may be to blame.
+    /// Ends a request that cannot be computed, unless what it was restored from may be to blame, or memory, of which
+    /// there may be more.
     fn fail(&mut self, index: usize, error: &StepError, ended: &mut Vec<(usize, End)>) {
         self.device_is_lost |= matches!(error, StepError::Device { lost: true, .. });
+        if let StepError::OutOfMemory { missing, .. } = error {
+            return self.fail_for_memory(index, *missing, ended);
+        }
         if !self.begin_cold(index, error) {
             ended.push((index, step_fault(error)));
         }
+    }
+
+    /// The device had less memory than the machine said. Kept conversations go first, one at a time; without any, an
+    /// answer ends for its length and a prompt is refused.
+    fn fail_for_memory(&mut self, index: usize, missing: Bytes, ended: &mut Vec<(usize, End)>) {
+        if let Some(victim) = self.warm.least_recent(None) {
+            return self.give_up(victim);
+        }
+        let running = &mut self.running[index];
+        if !running.is_filling() {
+            return ended.push((index, running.run_out(&self.tokenizer)));
+        }
+        let fits = Tokens(running.computed() as u32);
+        let refusal = Refusal { reason: Reason::LiveHeadroom, deficit: missing, max_admissible_tokens: fits };
+        ended.push((index, End::Fault(RequestFault::Memory(refusal))));
     }
 
     fn step(&mut self, shares: &[Share]) -> Result<StepLogits, StepError> {
@@ -268,7 +358,7 @@ impl Scheduler {
             Err(end) => return ended.push((share.index, end)),
         };
         running.advance(share.rows);
-        if running.at_boundary() {
+        if running.wants_checkpoint() {
             // Without its checkpoint a bank is only reused less.
             let _ = self.model.checkpoint(running.bank);
         }
@@ -279,14 +369,15 @@ impl Scheduler {
     }
 
     /// Ends requests, each named by its index, and keeps their banks warm where they are sound.
-    fn retire(&mut self, mut ended: Vec<(usize, End)>) {
+    pub(crate) fn retire(&mut self, mut ended: Vec<(usize, End)>) {
         ended.sort_unstable_by_key(|&(index, _)| index);
         for (removed, (index, end)) in ended.into_iter().enumerate() {
             self.counters.ended(&end);
             let (bank, record) = self.running.remove(index - removed).leave(end);
             match record {
                 Some(record) if self.model.checkpoint(bank).is_ok() => {
-                    self.warm.keep(Warm { bank, record, restored: None })
+                    let held = self.held(bank);
+                    self.warm.keep(Warm { bank, record, held, restored: None })
                 }
                 _ => self.model.close_bank(bank),
             }

@@ -3,15 +3,22 @@
 use crate::ReuseKind;
 use crate::running::End;
 use ds4_banks::{Stats as DiskStats, Store};
-use ds4_governor::Governor;
-use std::sync::Arc;
+use ds4_governor::{Governor, Reason};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// The counters behind [`Stats`].
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: Counter,)* }
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
+            /// Requests that memory could not carry, by reason.
+            pub(crate) refusals: [Counter; Reason::ALL.len()],
+            /// When requests got their banks, to say how long the next will wait.
+            turnover: Mutex<Turnover>,
+        }
 
         /// Totals since the start, and what is there now, at one moment.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,6 +67,12 @@ counters! {
     step_faults,
     /// Kept conversations given up for memory.
     reclaimed_banks,
+    /// Bytes they held.
+    reclaimed_bytes,
+    /// Times that idle conversations were asked for what they do not need.
+    trims,
+    /// Bytes they gave back.
+    trimmed_bytes,
     /// Requests that have a bank now.
     running,
     /// Kept conversations now.
@@ -86,7 +99,37 @@ impl Counter {
     }
 }
 
+/// The usual time between two requests getting their banks while others wait.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turnover {
+    last: Option<Instant>,
+    /// Seconds.
+    usual: Option<f64>,
+}
+
 impl Counters {
+    /// A request has got its bank.
+    pub(crate) fn admission(&self, now: Instant) {
+        let mut turnover = self.turnover.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = turnover.last {
+            let gap = (now - last).as_secs_f64();
+            turnover.usual = Some(turnover.usual.map_or(gap, |usual| usual * 0.8 + gap * 0.2));
+        }
+        turnover.last = Some(now);
+    }
+
+    /// How long it takes until so many requests have got their banks; nothing when that was never seen.
+    pub(crate) fn time_for(&self, requests: usize) -> Option<Duration> {
+        let turnover = *self.turnover.lock().unwrap_or_else(PoisonError::into_inner);
+        Duration::try_from_secs_f64(turnover.usual? * requests as f64).ok()
+    }
+
+    /// Memory cannot carry a request.
+    pub(crate) fn refused(&self, reason: Reason) {
+        self.refused.add(1);
+        self.refusals[reason as usize].add(1);
+    }
+
     pub(crate) fn admitted(&self, reuse: ReuseKind, cached: usize) {
         let kind = match reuse {
             ReuseKind::Cold => &self.admits_cold,
@@ -133,6 +176,11 @@ impl Observatory {
     /// What the conversations on disk did; `None` without a folder for them.
     pub fn disk(&self) -> Option<DiskStats> {
         self.store.as_ref().map(|store| store.stats())
+    }
+
+    /// Requests that memory could not carry for this reason.
+    pub fn refusals(&self, reason: Reason) -> u64 {
+        self.counters.refusals[reason as usize].get()
     }
 
     /// The memory account.

@@ -1,6 +1,8 @@
 //! The account behind one lock, so that two requests never spend the same bytes.
 
-use crate::{Census, Claim, Consumer, Floors, Lease, Leases, Observation, Quote, Verdict, evaluate};
+use crate::{
+    Census, Claim, Consumer, Floors, Lease, Leases, Observation, Pressure, Quote, Residual, Verdict, evaluate,
+};
 use ds4_units::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +19,18 @@ struct Account {
     floors: Floors,
     epoch: u64,
     decisions: Decisions,
+    observation: Option<Observation>,
+    strain: (Pressure, u64),
+    reconciled: Option<Reconciled>,
+}
+
+/// What the last comparison of the account with the machine found, and how many found too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reconciled {
+    /// The last one.
+    pub residual: Residual,
+    /// Comparisons that found more than the tolerance.
+    pub flagged: u64,
 }
 
 /// How often each verdict was given to each consumer, and how much was missing last.
@@ -41,7 +55,15 @@ impl Decisions {
 impl Governor {
     /// An account without promises.
     pub fn new(floors: Floors, census: Census) -> Governor {
-        let account = Account { leases: Leases::default(), floors, epoch: 0, decisions: Decisions::default() };
+        let account = Account {
+            leases: Leases::default(),
+            floors,
+            epoch: 0,
+            decisions: Decisions::default(),
+            observation: None,
+            strain: (Pressure::None, 0),
+            reconciled: None,
+        };
         Governor { account: Arc::new(Mutex::new(account)), census }
     }
 
@@ -52,6 +74,7 @@ impl Governor {
         let consumer = claim.consumer;
         account.decisions.counts[consumer as usize][quote.verdict as usize] += 1;
         account.decisions.deficits[consumer as usize] = quote.deficit;
+        account.observation = Some(*observation);
         if quote.verdict == Verdict::Admit {
             let lease = account.leases.get(consumer);
             let intent = claim.proposed.max(lease.resident);
@@ -83,15 +106,38 @@ impl Governor {
     pub fn reserve(&self, consumer: Consumer, reservation: Bytes) {
         let mut account = self.lock();
         let lease = account.leases.get(consumer);
-        account.leases.set(consumer, Lease { reservation, ..lease });
-        account.epoch += 1;
+        if lease.reservation != reservation {
+            account.leases.set(consumer, Lease { reservation, ..lease });
+            account.epoch += 1;
+        }
     }
 
-    /// Changes what stays free whoever asks.
-    pub fn set_floors(&self, floors: Floors) {
+    /// The guard has looked at the machine.
+    pub fn strained(&self, pressure: Pressure) {
         let mut account = self.lock();
-        account.floors = floors;
-        account.epoch += 1;
+        account.strain = (pressure, account.strain.1 + 1);
+    }
+
+    /// What the guard saw last, and how often it has looked: what was given up since then it has not seen.
+    pub fn pressure(&self) -> (Pressure, u64) {
+        self.lock().strain
+    }
+
+    /// The account was compared with the machine.
+    pub fn reconciled(&self, residual: Residual) {
+        let mut account = self.lock();
+        let flagged = account.reconciled.map_or(0, |before| before.flagged) + u64::from(residual.flagged);
+        account.reconciled = Some(Reconciled { residual, flagged });
+    }
+
+    /// What comparing the account with the machine found; `None` before the first comparison.
+    pub fn reconciliation(&self) -> Option<Reconciled> {
+        self.lock().reconciled
+    }
+
+    /// The observation of the last decision.
+    pub fn observation(&self) -> Option<Observation> {
+        self.lock().observation
     }
 
     /// What stays free whoever asks.

@@ -11,15 +11,17 @@ mod governor;
 mod lease;
 mod observation;
 mod plan;
+mod pressure;
 mod reconcile;
 mod refusal;
 
 pub use census::{Cell, Census, Charge};
 pub use class::{Class, Domain};
 pub use evaluate::{Claim, Floors, Quote, Verdict, evaluate};
-pub use governor::{Decisions, Governor};
+pub use governor::{Decisions, Governor, Reconciled};
 pub use lease::{Consumer, Lease, Leases};
 pub use observation::{Observation, Readings, Source, Status};
 pub use plan::{BankPlan, BankPrices, plan_banks};
+pub use pressure::{Pressure, PressureLimits, Strain};
 pub use reconcile::{Reconciliation, Residual};
 pub use refusal::{Reason, Refusal, most_tokens_within};

@@ -62,7 +62,7 @@ impl Observation {
         Observation { status: Status::Ok, source, free }
     }
 
-    const fn without(status: Status) -> Observation {
+    pub(crate) const fn without(status: Status) -> Observation {
         Observation { status, source: Source::None, free: Bytes::ZERO }
     }
 

@@ -17,13 +17,15 @@ labels! {
         Unsupported = "unsupported",
         /// The account contradicts itself.
         Fault = "fault",
+        /// The machine is running out of memory, whoever takes it.
+        Pressure = "pressure",
     }
 }
 
 impl Reason {
     /// Whether the same request may succeed later.
     pub fn retryable(self) -> bool {
-        matches!(self, Reason::LiveHeadroom | Reason::ObsRetry)
+        matches!(self, Reason::LiveHeadroom | Reason::ObsRetry | Reason::Pressure)
     }
 }
 
@@ -53,6 +55,11 @@ impl Refusal {
         Some(Refusal { reason, deficit: quote.deficit, max_admissible_tokens })
     }
 
+    /// The refusal while the machine is running out of memory.
+    pub fn of_pressure() -> Refusal {
+        Refusal { reason: Reason::Pressure, deficit: Bytes::ZERO, max_admissible_tokens: Tokens(0) }
+    }
+
     fn text(&self) -> String {
         let tokens = self.max_admissible_tokens.0;
         let deficit = self.deficit;
@@ -67,6 +74,7 @@ impl Refusal {
             ),
             Reason::ObsRetry => "free memory could not be measured; try again".into(),
             Reason::Unsupported => "this machine cannot say how much memory is free".into(),
+            Reason::Pressure => "the machine is running out of memory; try again later".into(),
             Reason::Fault => "the memory account contradicts itself; this is a defect, please report it".into(),
         }
     }
@@ -106,6 +114,6 @@ mod tests {
     fn only_what_time_can_mend_is_retryable() {
         let retryable: Vec<&str> =
             Reason::ALL.iter().filter(|reason| reason.retryable()).map(|reason| reason.name()).collect();
-        assert_eq!(retryable, ["live_headroom", "obs_retry"]);
+        assert_eq!(retryable, ["live_headroom", "obs_retry", "pressure"]);
     }
 }

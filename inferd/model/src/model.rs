@@ -36,6 +36,9 @@ pub enum StepError {
     PastContext { bank: BankId, wanted: Tokens, context: Tokens },
     #[error("token {token} is outside the vocabulary of {vocabulary}")]
     TokenOutsideVocabulary { token: u32, vocabulary: usize },
+    /// The device has not the memory that the step needs.
+    #[error("{problem}")]
+    OutOfMemory { problem: String, missing: Bytes },
     /// The device refused or failed. A lost one serves nobody in this process any more.
     #[error("{problem}")]
     Device { problem: String, lost: bool },
@@ -104,6 +107,9 @@ pub trait Model: Send {
 
     /// Memory the bank holds now.
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError>;
+
+    /// Gives back memory that a bank which rests does not need for going on: old checkpoints, room for steps to come.
+    fn trim(&mut self, _bank: BankId) {}
 
     /// Memory of the device beyond weights and banks, by what it is for. Nothing where the process's own counts.
     fn device_memory(&self) -> Vec<(&'static str, Bytes)> {

@@ -64,6 +64,15 @@ impl PromptRecord {
         if at_least > most { Err(TextTooLarge::Tokens { at_least }) } else { Ok(record) }
     }
 
+    /// Bytes that the record takes.
+    pub fn bytes(&self) -> u64 {
+        let text = self.pieces.iter().map(|piece| match &piece.content {
+            RecordContent::Text(text) => text.len(),
+            RecordContent::Control(_) | RecordContent::Cut => 0,
+        });
+        (text.sum::<usize>() + size_of_val(self.tokens.as_slice()) + size_of_val(self.pieces.as_slice())) as u64
+    }
+
     /// All token ids, in order.
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens

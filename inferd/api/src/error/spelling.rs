@@ -1,8 +1,9 @@
 //! How each protocol spells an error.
 
-use super::{ApiError, Kind};
+use super::{ApiError, Kind, RETRY_QUEUE_S};
 use axum::body::Body;
 use axum::response::Response;
+use ds4_governor::Reason;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
@@ -50,7 +51,11 @@ impl ApiError {
             Kind::Busy { retry_after_s } | Kind::Unavailable { retry_after_s: Some(retry_after_s) } => {
                 headers.insert(header::RETRY_AFTER, retry_after_s.into());
             }
-            Kind::Invalid { .. } | Kind::ContextOverflow { .. } | Kind::ContinuationLost => {
+            Kind::Memory(refusal) if refusal.reason.retryable() => {
+                let seconds = if refusal.reason == Reason::ObsRetry { 1 } else { RETRY_QUEUE_S };
+                headers.insert(header::RETRY_AFTER, seconds.into());
+            }
+            Kind::Invalid { .. } | Kind::ContextOverflow { .. } | Kind::ContinuationLost | Kind::Memory(_) => {
                 headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
             }
             _ => {}
@@ -82,12 +87,19 @@ impl ApiError {
             error["n_prompt_tokens"] = prompt.0.into();
             error["n_ctx"] = context.0.into();
         }
+        if let Kind::Memory(refusal) = self.kind {
+            error["retryable"] = refusal.reason.retryable().into();
+            error["deficit_bytes"] = refusal.deficit.0.into();
+            error["max_admissible_tokens"] = refusal.max_admissible_tokens.0.into();
+            error["code"] = refusal.reason.name().into();
+        }
     }
 
     /// What went wrong, by the words clients decide on; `None` for most.
     pub(crate) fn openai_code(&self) -> Option<&'static str> {
         match self.kind {
             Kind::Invalid { code } => code,
+            Kind::Memory(refusal) => Some(refusal.reason.name()),
             Kind::ContextOverflow { .. } => Some("context_length_exceeded"),
             Kind::ContinuationLost => Some("continuation_unavailable"),
             Kind::Unauthorized => Some("invalid_api_key"),
@@ -102,7 +114,8 @@ impl ApiError {
             Kind::Unauthorized => "authentication_error",
             Kind::Forbidden => "permission_error",
             Kind::Busy { .. } => "rate_limit_error",
-            Kind::Engine | Kind::Unavailable { .. } => "server_error",
+            Kind::Memory(refusal) if refusal.reason == Reason::ClassBudget => "invalid_request_error",
+            Kind::Engine | Kind::Unavailable { .. } | Kind::Memory(_) => "server_error",
             _ => "invalid_request_error",
         }
     }
@@ -115,6 +128,8 @@ impl ApiError {
             Kind::TooLarge => "request_too_large",
             Kind::Busy { .. } => "rate_limit_error",
             Kind::Engine => "api_error",
+            Kind::Memory(refusal) if refusal.reason.retryable() => "overloaded_error",
+            Kind::Memory(refusal) if refusal.reason == Reason::Fault => "api_error",
             Kind::Unavailable { .. } => "overloaded_error",
             _ => "invalid_request_error",
         }

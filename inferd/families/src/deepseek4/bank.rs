@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 /// Checkpoints a bank keeps; taking one more forgets the oldest.
 const CHECKPOINTS_MAX: usize = 16;
 
+/// Checkpoints that a bank at rest keeps: its end, where its last prompt ended, and one more of each.
+const CHECKPOINTS_RESTING: usize = 4;
+
 /// A bank takes a checkpoint by itself whenever a step ends this many tokens or more after the last one.
 const CHECKPOINT_INTERVAL: u32 = 2048;
 
@@ -86,6 +89,12 @@ impl<B: Backend> Bank<B> {
         }
         self.checkpoints.push_back((self.tokens, backend.checkpoint(&self.memory)?));
         Ok(())
+    }
+
+    /// Forgets all checkpoints but the latest.
+    pub(super) fn trim(&mut self) {
+        let old = self.checkpoints.len().saturating_sub(CHECKPOINTS_RESTING);
+        self.checkpoints.drain(..old);
     }
 
     /// The largest position at or below `to` that the bank can be cut to.

@@ -152,8 +152,7 @@ impl<B: Backend> Model for DeepSeek4<B> {
             }
             self.banks.insert(segment.bank, bank);
         }
-        let values =
-            computed.map_err(|error| StepError::Device { lost: error.is_fatal(), problem: error.to_string() })?;
+        let values = computed.map_err(step_error)?;
         Ok(StepLogits::new(self.info.vocabulary, &rows_per_segment, values))
     }
 
@@ -221,6 +220,12 @@ impl<B: Backend> Model for DeepSeek4<B> {
         Ok(self.bank(bank)?.resident_bytes(&self.backend))
     }
 
+    fn trim(&mut self, bank: BankId) {
+        if let Some(bank) = self.banks.get_mut(&bank) {
+            bank.trim();
+        }
+    }
+
     fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
         self.backend.memory()
     }
@@ -228,6 +233,16 @@ impl<B: Backend> Model for DeepSeek4<B> {
     fn price(&self, tokens: Tokens) -> Bytes {
         let blocks = tokens.index().div_ceil(BLOCK_TOKENS);
         Bytes((blocks * self.layout.sizes.block + 2 * self.layout.sizes.recurrent) as u64)
+    }
+}
+
+fn step_error(error: BackendError) -> StepError {
+    let problem = error.to_string();
+    match error {
+        BackendError::OutOfMemory { asked, free, .. } => {
+            StepError::OutOfMemory { problem, missing: Bytes(asked.0.saturating_sub(free.0).max(1)) }
+        }
+        error => StepError::Device { lost: error.is_fatal(), problem },
     }
 }
 

@@ -1,0 +1,119 @@
+//! What is done when nothing is: memory nobody needs goes back, and the account is compared with the machine. And what
+//! is done when memory runs out for reasons outside this process.
+
+use crate::running::End;
+use crate::scheduler::Scheduler;
+use crate::{Event, Refusal, RequestFault};
+use ds4_banks::SaveReason;
+use ds4_governor::Pressure;
+use ds4_units::Bytes;
+use std::time::{Duration, Instant};
+
+/// After so much quiet the machine is compared with the account.
+const SETTLED: Duration = Duration::from_secs(2);
+
+impl Scheduler {
+    /// The engine has had nothing to compute for so long.
+    pub(crate) fn idle(&mut self, quiet: Duration) {
+        self.relieve();
+        if quiet >= self.options.idle_trim && !self.trimmed {
+            self.trimmed = true;
+            self.trim();
+        }
+        if quiet >= SETTLED {
+            self.enter_into_books();
+            let beside = self.model.device_memory().iter().map(|(_, bytes)| bytes.0).sum();
+            self.account.publish_beside(Bytes(beside));
+            self.reconcile();
+        }
+    }
+
+    /// Gives back what kept conversations hold beyond what their next turn needs.
+    fn trim(&mut self) {
+        let kept: Vec<_> = self.warm.iter().map(|warm| warm.bank).collect();
+        let before = self.warm.held();
+        for bank in kept {
+            self.model.trim(bank);
+            let held = self.held(bank);
+            self.warm.now_holds(bank, held);
+        }
+        let given_back = Bytes(before.0.saturating_sub(self.warm.held().0));
+        self.counters.trims.add(1);
+        self.counters.trimmed_bytes.add(given_back.index());
+        self.enter_into_books();
+        if given_back > Bytes::ZERO {
+            tracing::info!(bytes = %given_back, kept = self.warm.len(), "memory: idle conversations gave back");
+        }
+    }
+
+    fn reconcile(&mut self) {
+        let flagged_before = self.account.governor().reconciliation().is_some_and(|last| last.residual.flagged);
+        let Some(residual) = self.account.reconcile() else { return };
+        if residual.flagged && !flagged_before {
+            let held = self.account.governor().census().live(ds4_governor::Domain::Device);
+            let who =
+                if residual.bytes > 0 { "taken by somebody else, or lost" } else { "given back by somebody else" };
+            tracing::warn!(
+                residual_mib = residual.bytes / (1 << 20),
+                one_time_mib = residual.one_time / (1 << 20),
+                held = %held,
+                "memory: the account does not explain what the machine says; {who}"
+            );
+        }
+    }
+
+    /// Makes room for others when the machine runs out of memory: one thing for every look of the guard, so that it can
+    /// see what that brought. Idle conversations first, then, at the last limit, work: the newest that waits, then the
+    /// newest that runs, saved before it goes.
+    pub(crate) fn relieve(&mut self) {
+        let (pressure, look) = self.account.governor().pressure();
+        if pressure == Pressure::None || look == self.relieved {
+            return;
+        }
+        self.relieved = look;
+        if let Some(victim) = self.warm.least_recent(None) {
+            return self.give_up(victim);
+        }
+        match pressure {
+            Pressure::Hard if !self.refuse_newest() => self.end_newest(),
+            // Nothing of ours is left that could make room: whoever waits is told so.
+            Pressure::Soft if self.running.is_empty() => while self.refuse_newest() {},
+            _ => {}
+        }
+    }
+
+    fn refuse_newest(&mut self) -> bool {
+        let Some(waiting) = self.take_newest_waiting() else { return false };
+        let refusal = Refusal::of_pressure();
+        self.counters.refused(refusal.reason);
+        waiting.outbox.end(Event::Failed(refusal.into()));
+        true
+    }
+
+    fn end_newest(&mut self) {
+        let Some(index) = self.running.len().checked_sub(1) else { return };
+        let running = &self.running[index];
+        let bank = running.bank;
+        let (record, held) = running.record();
+        let mut record = record.clone();
+        record.truncate(held);
+        self.save_before_it_goes(bank, &record, SaveReason::Evict);
+        self.retire(vec![(index, End::Fault(RequestFault::Memory(Refusal::of_pressure())))]);
+        if self.warm.holds(bank) {
+            self.give_up(bank);
+        }
+    }
+
+    /// Requests that have waited longer than anybody should are told so.
+    pub(crate) fn turn_away_old(&mut self) {
+        let limit = self.options.queue_age_max;
+        if limit.is_zero() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(waiting) = self.take_waiting_since(now.checked_sub(limit)) {
+            self.counters.failed.add(1);
+            waiting.outbox.end(Event::Failed(RequestFault::QueuedTooLong { limit }));
+        }
+    }
+}
