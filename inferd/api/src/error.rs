@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Seconds a client is told to wait when nothing says how long it will take.
 const RETRY_QUEUE_S: u32 = 5;
+/// The same when every client place is taken.
+const RETRY_CLIENTS_S: u32 = 10;
 /// The longest wait a client is told: what a server does is not known for longer.
 const RETRY_MOST_S: u32 = 120;
 /// Seconds a client is told to wait while a worker starts: it is ready in about one.
@@ -147,8 +149,8 @@ impl ApiError {
     }
 
     /// `wait` is how long those who are here will take.
-    pub(crate) fn too_many_clients(wait: Duration) -> ApiError {
-        let kind = Kind::Unavailable { retry_after_s: Some(seconds(wait)) };
+    pub(crate) fn too_many_clients(wait: Option<Duration>) -> ApiError {
+        let kind = Kind::Unavailable { retry_after_s: Some(wait.map_or(RETRY_CLIENTS_S, seconds)) };
         ApiError::new(kind, "server connection capacity reached; retry later")
     }
 
@@ -215,15 +217,13 @@ fn seconds(wait: Duration) -> u32 {
 }
 
 /// The engine's refusals, `param` being the field that holds the prompt and `wait` how long the queue will take.
-pub(crate) fn refused(refused: Refused, param: &str, wait: Duration) -> ApiError {
+pub(crate) fn refused(refused: Refused, param: &str, wait: Option<Duration>) -> ApiError {
+    let busy = Kind::Busy { retry_after_s: wait.map_or(RETRY_QUEUE_S, seconds) };
     match refused {
-        Refused::QueueFull { .. } => {
-            ApiError::new(Kind::Busy { retry_after_s: seconds(wait) }, "request queue is full; retry later")
+        Refused::QueueFull { .. } => ApiError::new(busy, "request queue is full; retry later"),
+        Refused::QueueBytesFull { .. } => {
+            ApiError::new(busy, "the prompts that wait take all the memory there is for them; retry later")
         }
-        Refused::QueueBytesFull { .. } => ApiError::new(
-            Kind::Busy { retry_after_s: seconds(wait) },
-            "the prompts that wait take all the memory there is for them; retry later",
-        ),
         Refused::EmptyPrompt => ApiError::about(param, format!("{param}: the prompt is empty")),
         Refused::PromptTooLong { prompt, context } => overflow(prompt, context, param),
         Refused::Stopped => ApiError::shutting_down(),

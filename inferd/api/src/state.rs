@@ -83,7 +83,7 @@ impl ServerState {
     pub(crate) fn client_place(&self) -> Result<ClientPlace, ApiError> {
         let wait = || match self.phase.now() {
             Phase::Ready(serving) => serving.engine.expected_wait(),
-            Phase::Loading | Phase::Draining => Duration::ZERO,
+            Phase::Loading | Phase::Draining => None,
         };
         let permit = self.clients.clone().try_acquire_owned().map_err(|_| ApiError::too_many_clients(wait()))?;
         Ok(ClientPlace { _permit: permit })

@@ -38,9 +38,19 @@ enum Command {
 
 /// How much waits.
 #[derive(Default)]
-struct Queue {
+pub(crate) struct Queue {
     requests: AtomicUsize,
     bytes: AtomicU64,
+}
+
+impl Queue {
+    /// A request with its place among those that wait, or why there is none.
+    pub(crate) fn enter(self: &Arc<Queue>, request: GenerateRequest) -> Result<(Waiting, EventStream), Refused> {
+        let slot = QueueSlot::take(self, request.prompt.bytes())?;
+        let (outbox, stream) = outbox();
+        let (submitted, span) = (Instant::now(), Span::current());
+        Ok((Waiting { request, outbox, submitted, slot, looked: false, following: None, span }, stream))
+    }
 }
 
 /// One place among the waiting requests, and what its prompt takes there; given back on drop.
@@ -145,10 +155,9 @@ impl EngineHandle {
         Bytes(self.queue.bytes.load(Ordering::Acquire))
     }
 
-    /// How long a request that came now would wait for its bank, by how long others did; at least a second.
-    pub fn expected_wait(&self) -> Duration {
-        let wait = self.observatory.counters.time_for(self.queued() + 1).unwrap_or_default();
-        wait.max(Duration::from_secs(1))
+    /// How long a request that came now would wait for its bank, by how long others did; `None` when none has yet.
+    pub fn expected_wait(&self) -> Option<Duration> {
+        self.observatory.counters.time_for(self.queued() + 1)
     }
 
     /// Hands a request in.
@@ -164,10 +173,7 @@ impl EngineHandle {
         if prompt >= context {
             return Err(Refused::PromptTooLong { prompt, context });
         }
-        let slot = QueueSlot::take(&self.queue, request.prompt.bytes())?;
-        let (outbox, stream) = outbox();
-        let (submitted, span) = (Instant::now(), Span::current());
-        let waiting = Waiting { request, outbox, submitted, slot, looked: false, following: None, span };
+        let (waiting, stream) = self.queue.enter(request)?;
         self.observatory.counters.started.add(1);
         self.inbox.try_send(Command::Generate(Box::new(waiting))).map_err(|_| {
             self.observatory.counters.failed.add(1);

@@ -31,6 +31,8 @@ mod sampler;
 mod scheduler;
 mod stats;
 mod stop;
+#[cfg(test)]
+mod storm;
 mod warm;
 
 pub use account::{Account, Observe};

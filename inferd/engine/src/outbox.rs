@@ -80,6 +80,16 @@ impl EventStream {
         Some(self.note(event))
     }
 
+    /// The next event if it is there already.
+    #[cfg(test)]
+    pub(crate) fn try_next(&mut self) -> Option<Event> {
+        match self.receiver.try_recv() {
+            Ok(event) => Some(self.note(Some(event))),
+            Err(mpsc::error::TryRecvError::Empty) => None,
+            Err(mpsc::error::TryRecvError::Disconnected) => (!self.ended).then(|| self.note(None)),
+        }
+    }
+
     /// A channel that closes without a last event means that the engine thread is gone.
     fn note(&mut self, event: Option<Event>) -> Event {
         let event = event.unwrap_or(Event::Failed(RequestFault::EngineStopped));

@@ -181,6 +181,7 @@ impl Scheduler {
 
     fn admit_waiting(&mut self) {
         let mut following = Vec::new();
+        let before = self.running.len();
         while self.running.len() < self.options.banks && self.account.governor().pressure().0 == Pressure::None {
             let Some(mut waiting) = self.waiting.pop_front() else { break };
             if self.follows(&mut waiting) {
@@ -201,6 +202,7 @@ impl Scheduler {
                 }
             }
         }
+        self.counters.admissions(self.running.len().saturating_sub(before), !self.waiting.is_empty());
         following.into_iter().rev().for_each(|waiting| self.waiting.push_front(waiting));
     }
 
@@ -221,7 +223,6 @@ impl Scheduler {
     fn start(&mut self, waiting: Waiting, choice: Choice, promise: Tokens) {
         let Waiting { request, outbox, submitted, slot, span, .. } = waiting;
         drop(slot);
-        self.counters.admission(Instant::now());
         if choice.continued().is_none() {
             self.make_place(choice.source());
         }

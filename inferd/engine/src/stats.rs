@@ -102,20 +102,23 @@ impl Counter {
 /// The usual time between two requests getting their banks while others wait.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turnover {
+    /// When the last one got its bank, or when others began to wait; nothing while nobody waits.
     last: Option<Instant>,
     /// Seconds.
     usual: Option<f64>,
 }
 
 impl Counters {
-    /// A request has got its bank.
-    pub(crate) fn admission(&self, now: Instant) {
+    /// So many requests have got their banks, and others still wait or not.
+    pub(crate) fn admissions(&self, count: usize, others_wait: bool) {
         let mut turnover = self.turnover.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = turnover.last {
-            let gap = (now - last).as_secs_f64();
+        let now = Instant::now();
+        if let Some(last) = turnover.last.filter(|_| count > 0) {
+            let gap = (now - last).as_secs_f64() / count as f64;
             turnover.usual = Some(turnover.usual.map_or(gap, |usual| usual * 0.8 + gap * 0.2));
+            turnover.last = None;
         }
-        turnover.last = Some(now);
+        turnover.last = if others_wait { turnover.last.or(Some(now)) } else { None };
     }
 
     /// How long it takes until so many requests have got their banks; nothing when that was never seen.

@@ -32,6 +32,9 @@ pub(crate) fn table(summary: &Summary) -> String {
     );
     let _ =
         writeln!(text, "output tokens     {}, {:.1} tok/s", summary.completion_tokens, rate(summary.completion_tokens));
+    if let Some((rate, time)) = summary.all_writing {
+        let _ = writeln!(text, "while all write   {rate:.1} tok/s, for {:.2} s", time.as_secs_f64());
+    }
     let _ = writeln!(text, "{:18}{:>10}{:>10}{:>10}{:>10}", "milliseconds", "p50", "p90", "p99", "max");
     for (name, latencies) in [
         ("first token", &summary.first_token),

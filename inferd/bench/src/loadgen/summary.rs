@@ -40,6 +40,8 @@ pub(crate) struct Summary {
     pub(crate) between_tokens: Latencies,
     /// From arrival to the end.
     pub(crate) whole: Latencies,
+    /// Tokens a second while every answer was being written, and for how long that was.
+    pub(crate) all_writing: Option<(f64, Duration)>,
     pub(crate) prompt_tokens: u64,
     pub(crate) cached_tokens: u64,
     pub(crate) completion_tokens: u64,
@@ -62,6 +64,7 @@ impl Summary {
             first_token: Latencies::new(answered().filter_map(first_token).collect()),
             between_tokens: Latencies::new(answered().flat_map(gaps).collect()),
             whole: Latencies::new(answered().map(whole).collect()),
+            all_writing: all_writing(&answered().collect::<Vec<_>>()),
             prompt_tokens: sum(|request| request.felt.usage.prompt),
             cached_tokens: sum(|request| request.felt.usage.cached),
             completion_tokens: sum(|request| request.felt.usage.completion),
@@ -81,6 +84,21 @@ pub(crate) fn whole(request: &Request) -> Duration {
     request.felt.ended - request.arrived
 }
 
+/// Tokens a second from the last first text to the first last text, and the time between them; `None` when the answers
+/// were never all being written.
+fn all_writing(answered: &[&Request]) -> Option<(f64, Duration)> {
+    let from = answered.iter().map(|request| request.felt.texts.first()).max()??;
+    let until = answered.iter().map(|request| request.felt.texts.last()).min()??;
+    let time = until.checked_duration_since(*from).filter(|time| !time.is_zero())?;
+    let within = |request: &&Request| {
+        let texts = &request.felt.texts;
+        let share = texts.iter().filter(|text| *from < **text && **text <= *until).count() as f64 / texts.len() as f64;
+        // A piece of text is a token or a few.
+        share * request.felt.usage.completion as f64
+    };
+    Some((answered.iter().map(within).sum::<f64>() / time.as_secs_f64(), time))
+}
+
 fn gaps(request: &Request) -> impl Iterator<Item = Duration> {
     request.felt.texts.windows(2).map(|pair| pair[1] - pair[0])
 }
@@ -88,6 +106,26 @@ fn gaps(request: &Request) -> impl Iterator<Item = Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Felt;
+    use crate::sse::Usage;
+    use std::time::Instant;
+
+    #[test]
+    fn the_rate_while_all_write_counts_only_what_came_then() {
+        let start = Instant::now();
+        let request = |times: &[u64]| {
+            let texts: Vec<Instant> = times.iter().map(|&ms| start + Duration::from_millis(ms)).collect();
+            let usage = Usage { completion: times.len() as u64, ..Usage::default() };
+            let felt = Felt { ended: start, texts, usage, end: End::Answered };
+            Request { index: 0, arrived: start, felt }
+        };
+        // Both write from 100 to 300 ms: two tokens of the first and four of the second.
+        let (first, second) = (request(&[100, 200, 300, 400]), request(&[50, 100, 150, 200, 250, 300]));
+        let (rate, time) = all_writing(&[&first, &second]).unwrap();
+        assert_eq!((rate.round(), time), (30.0, Duration::from_millis(200)));
+        assert_eq!(all_writing(&[&first, &request(&[500, 600])]), None);
+        assert_eq!(all_writing(&[]), None);
+    }
 
     #[test]
     fn percentiles_are_values_that_occurred() {

@@ -1,0 +1,354 @@
+//! A million random operations on a device of pages: the scheduler with its real account, a model that reads back every
+//! token it was given, allocations that fail, readers that leave, machines that run short of memory, and workers that
+//! die. Whatever happens, answers are right, the books agree with the device, and at the end nothing is held.
+
+#[allow(dead_code, missing_docs, unreachable_pub)]
+#[path = "../../tests/support/codec.rs"]
+mod codec;
+mod device;
+#[allow(dead_code, missing_docs, unreachable_pub)]
+#[path = "../../tests/support/vocabulary.rs"]
+mod vocabulary;
+
+use crate::engine::Queue;
+use crate::scheduler::{Load, Scheduler};
+use crate::{Account, EngineOptions, Event, EventStream, GenerateRequest, RequestFault, Sampling};
+use codec::PlainCodec;
+use device::{CONTEXT, Device, PAGE, PAGE_TOKENS, PagedModel, follows};
+use ds4_governor::{Census, Consumer, Domain, Floors, Governor, Observation, Pressure, Reason, Source};
+use ds4_model::{LoadedModel, PromptCodec, PromptRecord, Tokenizer};
+use ds4_units::{Bytes, TokenId, Tokens};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Stays free, in pages.
+const FLOOR: usize = 2;
+/// Pages of a machine nobody else uses.
+const PAGES: usize = 64;
+
+/// A request under way and what its answer must be.
+struct Asked {
+    stream: EventStream,
+    prompt: Vec<u32>,
+    heard: Vec<u32>,
+    max_tokens: u32,
+}
+
+/// How requests ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Ends {
+    finished: u64,
+    refused: BTreeMap<&'static str, u64>,
+    /// By the crash of their worker.
+    stopped: u64,
+}
+
+/// A worker on a device, and everybody who asked it something.
+struct Storm {
+    random: ChaCha8Rng,
+    device: Device,
+    census: Census,
+    governor: Governor,
+    codec: Arc<PlainCodec>,
+    tokenizer: Arc<Tokenizer>,
+    scheduler: Scheduler,
+    queue: Arc<Queue>,
+    asked: Vec<Asked>,
+    ends: Ends,
+    operations: u64,
+}
+
+impl Storm {
+    fn new(seed: u64, device: Device) -> Storm {
+        let (census, tokenizer) = (Census::default(), Arc::new(vocabulary::tokenizer()));
+        let codec = Arc::new(PlainCodec::new(tokenizer.clone()));
+        let (governor, scheduler) = worker(&device, &census, &tokenizer, &codec);
+        Storm {
+            random: ChaCha8Rng::seed_from_u64(seed),
+            device,
+            census,
+            governor,
+            codec,
+            tokenizer,
+            scheduler,
+            queue: Arc::default(),
+            asked: Vec::new(),
+            ends: Ends::default(),
+            operations: 0,
+        }
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.random.next_u32() as usize % limit
+    }
+
+    /// One of a few beginnings, so that conversations meet, and an end of its own.
+    fn prompt(&mut self) -> Vec<u32> {
+        let family = self.below(5) as u32;
+        let (shared, own) = (self.below(48), 1 + self.below(8));
+        let beginning = (0..shared as u32).map(|at| (family * 7 + at * at) % device::VOCABULARY as u32);
+        let mut prompt: Vec<u32> = beginning.collect();
+        for _ in 0..own {
+            prompt.push(self.below(device::VOCABULARY) as u32);
+        }
+        prompt
+    }
+
+    /// Asks something new, or goes on from an answer.
+    fn ask(&mut self, continued: Option<Vec<u32>>) {
+        let prompt = match continued {
+            Some(before) if before.len() + 2 < CONTEXT as usize => {
+                let own = self.below(device::VOCABULARY) as u32;
+                before.into_iter().chain([own]).collect()
+            }
+            _ => self.prompt(),
+        };
+        let max_tokens = self.below(24) as u32;
+        self.ask_for(prompt, max_tokens);
+    }
+
+    fn ask_for(&mut self, prompt: Vec<u32>, max_tokens: u32) {
+        let mut record = PromptRecord::default();
+        prompt.iter().for_each(|&token| record.push_generated(TokenId(token), &self.tokenizer));
+        let request = GenerateRequest {
+            prompt: record,
+            reader: self.codec.read_raw(),
+            sampling: Sampling::GREEDY,
+            stop: Vec::new(),
+            max_tokens: Tokens(max_tokens),
+            constraints: Vec::new(),
+            top_logprobs: None,
+            prompt_logprobs: false,
+        };
+        if let Ok((waiting, stream)) = self.queue.enter(request) {
+            self.scheduler.push(waiting);
+            self.asked.push(Asked { stream, prompt, heard: Vec::new(), max_tokens });
+        }
+    }
+
+    /// Reads what a request has heard; true when it is over.
+    fn listen(&mut self, index: usize) -> bool {
+        loop {
+            let asked = &mut self.asked[index];
+            match asked.stream.try_next() {
+                None => return false,
+                Some(Event::Delta(delta)) => asked.heard.extend(delta.token_ids.iter().map(|token| token.0)),
+                Some(Event::Finished(_)) => {
+                    self.ends.finished += 1;
+                    return true;
+                }
+                Some(Event::Failed(RequestFault::Memory(refusal))) => {
+                    *self.ends.refused.entry(refusal.reason.name()).or_default() += 1;
+                    return true;
+                }
+                Some(Event::Failed(RequestFault::EngineStopped)) => {
+                    self.ends.stopped += 1;
+                    return true;
+                }
+                Some(Event::Failed(fault)) => panic!("a request failed for no reason of its own: {fault}"),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Listens to everybody; whoever is through may go on from the answer. What was heard is always the truth.
+    fn listen_to_all(&mut self) {
+        let mut index = 0;
+        while index < self.asked.len() {
+            if !self.listen(index) {
+                index += 1;
+                continue;
+            }
+            let Asked { prompt, heard, max_tokens, .. } = self.asked.swap_remove(index);
+            assert!(heard.len() <= max_tokens as usize);
+            let mut all = prompt;
+            for token in heard {
+                assert_eq!(follows(&all), token as usize, "an answer depends on nothing but its own conversation");
+                all.push(token);
+            }
+            if self.below(3) == 0 {
+                self.ask(Some(all));
+            }
+        }
+    }
+
+    fn turn(&mut self) {
+        if self.scheduler.load() == Load::Nothing {
+            let quiet = Duration::from_secs(self.below(200) as u64);
+            self.scheduler.idle(quiet);
+        } else {
+            self.scheduler.turn();
+        }
+        let lease = self.governor.leases().get(Consumer::BatchBanks);
+        assert_eq!(lease.resident, self.device.in_use(), "the books say what the device holds");
+        assert_eq!(self.census.live(Domain::Device), self.device.in_use());
+        assert_eq!(self.census.faults(), 0);
+    }
+
+    /// The worker dies, and another one starts.
+    fn crash(&mut self) {
+        let (governor, scheduler) = worker(&self.device, &Census::default(), &self.tokenizer, &self.codec);
+        drop(std::mem::replace(&mut self.scheduler, scheduler));
+        assert_eq!(self.device.in_use(), Bytes::ZERO, "what a dead worker held is free");
+        assert_eq!(self.census.live(Domain::Device), Bytes::ZERO);
+        self.census = governor.census().clone();
+        self.governor = governor;
+        self.listen_to_all();
+    }
+
+    /// One random operation.
+    fn step(&mut self) {
+        self.operations += 1;
+        match self.below(1000) {
+            0..150 if self.asked.len() < 40 => self.ask(None),
+            150..180 if !self.asked.is_empty() => {
+                let index = self.below(self.asked.len());
+                self.asked.swap_remove(index);
+            }
+            180..300 => self.listen_to_all(),
+            300..305 => {
+                let allocation = self.device.asked() + self.below(20) as u64;
+                self.device.fail(allocation);
+            }
+            305..310 => {
+                let pages = FLOOR + self.below(PAGES);
+                self.device.limit_to(pages);
+            }
+            310..320 => self.device.limit_to(PAGES),
+            320..324 => {
+                let levels = [Pressure::None, Pressure::None, Pressure::Soft, Pressure::Hard];
+                let level = levels[self.below(4)];
+                self.governor.strained(level);
+            }
+            324..330 => self.governor.strained(Pressure::None),
+            330 if self.below(40) == 0 => self.crash(),
+            _ => self.turn(),
+        }
+    }
+
+    /// Lets everything end, and stops the worker.
+    fn calm(mut self) -> Ends {
+        self.device.limit_to(PAGES);
+        self.governor.strained(Pressure::None);
+        let mut turns = 0;
+        while !self.asked.is_empty() {
+            self.turn();
+            self.listen_to_all();
+            turns += 1;
+            assert!(turns < 100_000, "{} requests never end", self.asked.len());
+        }
+        self.scheduler.stop();
+        assert_eq!(self.device.in_use(), Bytes::ZERO);
+        assert_eq!((self.census.live(Domain::Device), self.census.faults()), (Bytes::ZERO, 0));
+        self.ends
+    }
+}
+
+/// A scheduler with an account that sees the device.
+fn worker(
+    device: &Device,
+    census: &Census,
+    tokenizer: &Arc<Tokenizer>,
+    codec: &Arc<PlainCodec>,
+) -> (Governor, Scheduler) {
+    let floors = Floors { floor: Bytes(FLOOR as u64 * PAGE), substrate_outstanding: Bytes::ZERO };
+    let governor = Governor::new(floors, census.clone());
+    let seen = device.clone();
+    let observe = move || Observation::of(Source::CudaFree, seen.free());
+    let account = Account::new(governor.clone(), Box::new(observe), None);
+    let loaded =
+        LoadedModel { model: Box::new(PagedModel::new(device)), tokenizer: tokenizer.clone(), codec: codec.clone() };
+    let options = EngineOptions { banks: 6, charged_tokens: Tokens(8), ..EngineOptions::default() };
+    (governor, Scheduler::new(loaded, options, account, None))
+}
+
+#[test]
+fn a_million_operations_leave_nothing_behind() {
+    let mut storm = Storm::new(5, Device::with_pages(PAGES));
+    while storm.operations + storm.device.operations() < 1_000_000 {
+        storm.step();
+    }
+    let ends = storm.calm();
+    println!("{ends:?}");
+    assert!(ends.finished > 10_000 && ends.stopped > 10, "{ends:?}");
+    assert!(ends.refused.contains_key("live_headroom") && ends.refused.contains_key("pressure"), "{ends:?}");
+}
+
+/// The same few hundred operations, with the allocations that fail.
+fn squall(failing: Option<u64>) -> (u64, Ends) {
+    let device = Device::with_pages(PAGES);
+    device.limit_to(PAGES);
+    failing.into_iter().for_each(|allocation| device.fail(allocation));
+    let mut storm = Storm::new(11, device.clone());
+    for _ in 0..120 {
+        if storm.asked.len() < 12 && storm.below(3) == 0 {
+            storm.ask(None);
+        }
+        storm.turn();
+        storm.listen_to_all();
+    }
+    let ends = storm.calm();
+    (device.asked(), ends)
+}
+
+#[test]
+fn every_single_allocation_may_fail() {
+    let (allocations, undisturbed) = squall(None);
+    assert!(allocations > 200, "{allocations}");
+    for allocation in 0..allocations {
+        let (_, ends) = squall(Some(allocation));
+        let refused: u64 = ends.refused.values().sum();
+        let before: u64 = undisturbed.refused.values().sum();
+        assert!(refused <= before + 2, "allocation {allocation}: {ends:?}, undisturbed {undisturbed:?}");
+    }
+}
+
+/// As many conversations as fit are admitted in full; a token more is refused with the number that fits.
+#[test]
+fn what_the_plan_says_fits_is_admitted_in_full_and_not_one_token_more() {
+    for (pages, tokens) in [(PAGES, 40), (PAGES, 41), (20, 7), (33, 96)] {
+        let device = Device::with_pages(pages);
+        let prices = ds4_governor::BankPrices {
+            context: Tokens(tokens),
+            full: Bytes((tokens as usize).div_ceil(PAGE_TOKENS) as u64 * PAGE),
+            empty: Bytes::ZERO,
+        };
+        let floors = Floors { floor: Bytes(FLOOR as u64 * PAGE), substrate_outstanding: Bytes::ZERO };
+        let plan = ds4_governor::plan_banks(&Observation::of(Source::CudaFree, device.free()), &floors, prices, None);
+        let mut storm = Storm::new(3, device);
+        let fits = plan.full_length.min(6);
+        let prompt = |nth: usize| (0..tokens - 2).map(move |at| (at + nth as u32 * 5) % device::VOCABULARY as u32);
+        for nth in 0..fits {
+            storm.ask_for(prompt(nth).collect(), 2);
+        }
+        storm.turn();
+        let running = storm.scheduler.running.len();
+        assert_eq!(running, fits, "{pages} pages, {tokens} tokens");
+        let mut ends = 0;
+        for _ in 0..200 {
+            storm.turn();
+            let mut index = 0;
+            while index < storm.asked.len() {
+                if storm.listen(index) {
+                    let asked = storm.asked.swap_remove(index);
+                    assert_eq!(asked.heard.len(), 2, "{pages} pages, {tokens} tokens");
+                    ends += 1;
+                } else {
+                    index += 1;
+                }
+            }
+        }
+        assert_eq!((ends, storm.ends.finished), (fits, fits as u64));
+        let most = ((pages - FLOOR) * PAGE_TOKENS).min(CONTEXT as usize - 1);
+        if most == (pages - FLOOR) * PAGE_TOKENS {
+            storm.ask_for((0..most as u32).map(|at| at % 9).collect(), 1);
+            storm.turn();
+            let refused = storm.asked[0].stream.try_next();
+            let Some(Event::Failed(RequestFault::Memory(refusal))) = refused else { panic!("{refused:?}") };
+            assert_eq!((refusal.reason, refusal.max_admissible_tokens.index()), (Reason::LiveHeadroom, most));
+        }
+    }
+}
