@@ -1,6 +1,7 @@
 //! Request bodies: what they may be, how large, and who pays for their memory.
 
 use crate::fuse::BodyHash;
+use crate::verbatim::Verbatim;
 use crate::{ApiError, limits, surrogates};
 use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
@@ -22,6 +23,13 @@ pub(crate) struct BodyBudget {
 pub(crate) struct PaidBody {
     bytes: Bytes,
     _permit: OwnedSemaphorePermit,
+}
+
+/// A body as JSON, and what of it stays as it was spelled.
+#[derive(Debug)]
+pub(crate) struct JsonBody {
+    pub(crate) value: Value,
+    pub(crate) verbatim: Verbatim,
 }
 
 impl BodyBudget {
@@ -82,9 +90,9 @@ impl PaidBody {
     }
 
     /// The body as JSON. Blocks for as long as parsing takes.
-    pub(crate) fn parse(&self) -> Result<Value, ApiError> {
-        let parsed = serde_json::from_slice(&self.bytes).or_else(|error| match surrogates::replace_lone(&self.bytes) {
-            Some(mended) => serde_json::from_slice(&mended),
+    pub(crate) fn parse(&self) -> Result<JsonBody, ApiError> {
+        let parsed = parse(&self.bytes).or_else(|error| match surrogates::replace_lone(&self.bytes) {
+            Some(mended) => parse(&mended),
             None => Err(error),
         });
         parsed.map_err(|error| {
@@ -96,6 +104,13 @@ impl PaidBody {
             ApiError::invalid(format!("invalid JSON request: line {line} column {column}"))
         })
     }
+}
+
+fn parse(bytes: &[u8]) -> Result<JsonBody, serde_json::Error> {
+    let value = serde_json::from_slice(bytes)?;
+    // What was parsed is UTF-8.
+    let verbatim = std::str::from_utf8(bytes).map(Verbatim::of).unwrap_or_default();
+    Ok(JsonBody { value, verbatim })
 }
 
 async fn next_chunk(stream: &mut BodyDataStream) -> Result<Option<Bytes>, ApiError> {

@@ -6,6 +6,7 @@ mod request;
 
 use crate::answer::{Answer, Call};
 use crate::ask::{Ask, Reading};
+use crate::body::JsonBody;
 use crate::surface::Surface;
 use crate::{ApiError, ids, logprobs, state, usage};
 use chunks::Chunks;
@@ -34,7 +35,7 @@ impl Surface for Chat {
 
     type Writer = Chunks;
 
-    fn read(body: &Value, reading: Reading<'_>) -> Result<(Ask, Chat), ApiError> {
+    fn read(body: &JsonBody, reading: Reading<'_>) -> Result<(Ask, Chat), ApiError> {
         let request = request::read(body, reading)?;
         let chat = Chat {
             id: ids::chat_completion(),

@@ -5,6 +5,7 @@ mod request;
 
 use crate::answer::Answer;
 use crate::ask::{Ask, Reading, Wording};
+use crate::body::JsonBody;
 use crate::surface::Surface;
 use crate::{ApiError, generate, ids, logprobs, state, usage};
 use chunks::Chunks;
@@ -39,7 +40,7 @@ impl Surface for Completions {
 
     type Writer = Chunks;
 
-    fn read(body: &Value, reading: Reading<'_>) -> Result<(Ask, Completions), ApiError> {
+    fn read(body: &JsonBody, reading: Reading<'_>) -> Result<(Ask, Completions), ApiError> {
         let request = request::read(body, reading)?;
         let completions = Completions {
             id: ids::completion(),

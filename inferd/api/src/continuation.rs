@@ -108,6 +108,11 @@ impl Continuations {
         self.lock().by_response(id, Instant::now())
     }
 
+    /// Forgets the turn of this response; says whether there was one.
+    pub(crate) fn forget(&self, id: &str) -> bool {
+        self.lock().forget(id, Instant::now())
+    }
+
     /// Keeps a turn. Earlier turns of the same conversation can no longer be gone on from by their calls.
     pub(crate) fn keep(&self, kept: Kept) {
         self.lock().keep(kept, Instant::now());

@@ -4,6 +4,7 @@
 //! is never shed.
 
 use crate::ask::{Ask, Reading};
+use crate::body::JsonBody;
 use crate::caller::Caller;
 use crate::error::json_response;
 use crate::state::Shared;
@@ -32,7 +33,7 @@ pub(crate) async fn responses(
 }
 
 /// Reads a body of one surface.
-type Read = fn(&Value, Reading<'_>) -> Result<Ask, ApiError>;
+type Read = fn(&JsonBody, Reading<'_>) -> Result<Ask, ApiError>;
 
 async fn count(shared: &Shared, request: Request, read: Read, field: &'static str) -> Result<usize, ApiError> {
     let serving = shared.phase.serving()?;

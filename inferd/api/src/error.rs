@@ -39,6 +39,7 @@ pub(crate) enum Kind {
     Forbidden,
     UnknownEndpoint,
     UnknownModel,
+    UnknownResponse,
     MethodNotAllowed {
         allow: &'static str,
     },
@@ -131,6 +132,10 @@ impl ApiError {
         }
     }
 
+    pub(crate) fn unknown_response(message: impl Into<String>) -> ApiError {
+        ApiError { kind: Kind::UnknownResponse, message: message.into(), param: Some("response_id".into()) }
+    }
+
     pub(crate) fn method_not_allowed(allow: &'static str) -> ApiError {
         ApiError::new(Kind::MethodNotAllowed { allow }, format!("method not allowed; use {allow}"))
     }
@@ -194,7 +199,7 @@ impl ApiError {
             Kind::ContinuationLost => StatusCode::CONFLICT,
             Kind::Unauthorized => StatusCode::UNAUTHORIZED,
             Kind::Forbidden => StatusCode::FORBIDDEN,
-            Kind::UnknownEndpoint | Kind::UnknownModel => StatusCode::NOT_FOUND,
+            Kind::UnknownEndpoint | Kind::UnknownModel | Kind::UnknownResponse => StatusCode::NOT_FOUND,
             Kind::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Kind::UnsupportedMedia => StatusCode::UNSUPPORTED_MEDIA_TYPE,

@@ -7,7 +7,7 @@ use crate::error::{refused, too_large};
 use crate::phase::Serving;
 use crate::slip::{self, Again};
 use crate::telemetry::Telemetry;
-use ds4_engine::{EventStream, GenerateRequest, Refused};
+use ds4_engine::{EventStream, GenerateRequest, Keep, Refused};
 use ds4_model::{Piece, Prompt, PromptRecord};
 use ds4_units::{TokenId, Tokens};
 
@@ -22,9 +22,16 @@ pub(crate) struct Prepared {
     request: GenerateRequest,
 }
 
-/// Clients that cannot count tokens otherwise ask for answers of one: nobody goes on from those. An answer of none is
-/// asked for to have its prompt computed ahead.
-const MERELY_COUNTED: Tokens = Tokens(1);
+/// What the engine is to keep of an answer of so many tokens. Clients that cannot count tokens otherwise ask for answers
+/// of one, and probes do: nobody goes on from those. An answer of none is asked for to have its prompt computed ahead,
+/// for whatever comes.
+fn worth_of(max_tokens: Tokens) -> Keep {
+    match max_tokens {
+        Tokens(0) => Keep::IfFree,
+        Tokens(1) => Keep::Nothing,
+        _ => Keep::Turn,
+    }
+}
 
 /// Renders and tokenises. Blocks for as long as that takes: call it on the pool. `prompt_field` is what an error about
 /// the prompt points at.
@@ -37,11 +44,12 @@ pub(crate) fn prepare(reading: Reading<'_>, ask: Ask, prompt_field: &str) -> Res
     };
     let may_slip = matches!(&ask.wording, Wording::Conversation(conversation) if slip::may_slip(conversation));
     let again = may_slip.then(|| again(reading, &ask, &prompt)).flatten();
+    let keep = worth_of(ask.max_tokens);
     Ok(Prepared {
         may_slip,
         again,
         rendered: prompt.rendered,
-        kept: ask.kept.filter(|_| ask.max_tokens != MERELY_COUNTED),
+        kept: ask.kept.filter(|_| keep != Keep::Nothing),
         request: GenerateRequest {
             prompt: prompt.record,
             reader,
@@ -51,6 +59,7 @@ pub(crate) fn prepare(reading: Reading<'_>, ask: Ask, prompt_field: &str) -> Res
             top_logprobs: ask.top_logprobs,
             prompt_logprobs: ask.prompt_logprobs,
             constraints: ask.constraints,
+            keep,
         },
     })
 }

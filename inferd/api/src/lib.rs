@@ -51,6 +51,7 @@ mod tools;
 mod trace;
 mod transcript;
 mod usage;
+mod verbatim;
 mod version;
 
 pub use api::Api;

@@ -7,6 +7,7 @@ mod usage;
 
 use crate::answer::{Answer, Call};
 use crate::ask::{Ask, Reading};
+use crate::body::JsonBody;
 use crate::surface::Surface;
 use crate::{ApiError, ids};
 use ds4_engine::{FinishReason, Finished};
@@ -27,7 +28,7 @@ impl Surface for Messages {
 
     type Writer = Events;
 
-    fn read(body: &Value, reading: Reading<'_>) -> Result<(Ask, Messages), ApiError> {
+    fn read(body: &JsonBody, reading: Reading<'_>) -> Result<(Ask, Messages), ApiError> {
         let request = request::read(body, reading)?;
         let message = Messages { id: ids::message(), model: request.model, caching: request.caching };
         Ok((request.ask, message))
@@ -94,6 +95,6 @@ fn stop_reason(reason: &FinishReason) -> (&'static str, Option<&str>) {
 }
 
 /// What a body's prompt counts, for `count_tokens`.
-pub(crate) fn read_for_counting(body: &Value, reading: Reading<'_>) -> Result<Ask, ApiError> {
+pub(crate) fn read_for_counting(body: &JsonBody, reading: Reading<'_>) -> Result<Ask, ApiError> {
     Ok(request::read(body, reading)?.ask)
 }

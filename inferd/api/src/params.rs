@@ -110,7 +110,7 @@ mod tests {
     use serde_json::json;
 
     fn with<T>(body: Value, read: impl Fn(Fields<'_>) -> Result<T, ApiError>) -> Result<T, String> {
-        let node = Node::body(&body);
+        let node = Node::bare(&body);
         read(node.fields().unwrap()).map_err(|error| error.message().to_owned())
     }
 

@@ -4,6 +4,9 @@
 //! (`messages[3].content[1].type`). `null` counts as absent, unknown fields are skipped, types are strict.
 
 use crate::ApiError;
+use crate::body::JsonBody;
+use crate::verbatim::Verbatim;
+use ds4_model::ToolArguments;
 use serde_json::{Map, Value};
 use std::fmt::{self, Display, Write};
 
@@ -16,7 +19,7 @@ pub(crate) struct Node<'a> {
 
 #[derive(Clone, Copy)]
 enum Place<'a> {
-    Body,
+    Body(Option<&'a Verbatim>),
     Field(&'a Node<'a>, &'a str),
     Item(&'a Node<'a>, usize),
 }
@@ -30,8 +33,14 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Node<'a> {
     /// The whole body.
-    pub(crate) fn body(value: &'a Value) -> Node<'a> {
-        Node { value, place: Place::Body }
+    pub(crate) fn body(body: &'a JsonBody) -> Node<'a> {
+        Node { value: &body.value, place: Place::Body(Some(&body.verbatim)) }
+    }
+
+    /// A value that stands for a body.
+    #[cfg(test)]
+    pub(crate) fn bare(value: &'a Value) -> Node<'a> {
+        Node { value, place: Place::Body(None) }
     }
 
     pub(crate) fn value(&self) -> &'a Value {
@@ -72,6 +81,22 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// The arguments of a call that are this object, as the client spelled them.
+    pub(crate) fn arguments(&self) -> ToolArguments {
+        let verbatim = self.verbatim().and_then(|verbatim| verbatim.at(&self.path()));
+        match verbatim {
+            Some(json) => ToolArguments::parse(json.as_str()),
+            None => ToolArguments::parse(&self.value.to_string()),
+        }
+    }
+
+    fn verbatim(&self) -> Option<&'a Verbatim> {
+        match self.place {
+            Place::Body(verbatim) => verbatim,
+            Place::Field(parent, _) | Place::Item(parent, _) => parent.verbatim(),
+        }
+    }
+
     /// A number that `fits`, whose range is `range` in words.
     pub(crate) fn number(&self, range: &str, fits: impl Fn(f64) -> bool) -> Result<f64, ApiError> {
         let number = self.value.as_f64().ok_or_else(|| self.refuse("must be a number"))?;
@@ -92,9 +117,9 @@ impl<'a> Node<'a> {
 
     fn write_path(&self, out: &mut String) -> fmt::Result {
         match self.place {
-            Place::Body => out.write_str("body"),
+            Place::Body(_) => out.write_str("body"),
             Place::Field(parent, name) => {
-                if !matches!(parent.place, Place::Body) {
+                if !matches!(parent.place, Place::Body(_)) {
                     parent.write_path(out)?;
                     out.write_char('.')?;
                 }
@@ -165,7 +190,7 @@ mod tests {
     #[test]
     fn an_error_names_the_path_of_its_value() {
         let body = json!({"messages": [{"content": [{"type": 3}]}]});
-        let body = Node::body(&body);
+        let body = Node::bare(&body);
         let fields = body.fields().unwrap();
         let messages = fields.get("messages").unwrap();
         let message = messages.item(0, &messages.array().unwrap()[0]);
@@ -181,7 +206,7 @@ mod tests {
     #[test]
     fn null_is_absent_and_types_are_strict() {
         let body = json!({"a": null, "b": "1", "c": 1.5, "d": -1, "e": 9e99, "f": 99999999999u64});
-        let body = Node::body(&body);
+        let body = Node::bare(&body);
         let fields = body.fields().unwrap();
         assert_eq!(fields.bool("a").unwrap(), None);
         assert_eq!(fields.count("b").unwrap_err().message(), "b: must be an integer");
@@ -189,6 +214,6 @@ mod tests {
         assert_eq!(fields.count("d").unwrap_err().message(), "d must be >= 0");
         assert_eq!(fields.count("e").unwrap_err().message(), "e: must be an integer");
         assert_eq!(fields.count("f").unwrap(), Some(i32::MAX as u32));
-        assert_eq!(Node::body(&json!([])).fields().err().unwrap().message(), "body: must be an object");
+        assert_eq!(Node::bare(&json!([])).fields().err().unwrap().message(), "body: must be an object");
     }
 }

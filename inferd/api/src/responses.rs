@@ -4,11 +4,13 @@ mod echo;
 mod events;
 mod input;
 mod items;
+pub(crate) mod kept;
 mod offer;
 mod request;
 
 use crate::answer::Answer;
 use crate::ask::{Ask, Reading};
+use crate::body::JsonBody;
 use crate::surface::Surface;
 use crate::{ApiError, ids, state};
 use ds4_engine::{FinishReason, Finished};
@@ -32,7 +34,7 @@ impl Surface for Responses {
 
     type Writer = Events;
 
-    fn read(body: &Value, reading: Reading<'_>) -> Result<(Ask, Responses), ApiError> {
+    fn read(body: &JsonBody, reading: Reading<'_>) -> Result<(Ask, Responses), ApiError> {
         let id = ids::response();
         let request = request::read(body, &id, reading)?;
         let responses = Responses {
@@ -109,6 +111,6 @@ fn usage(usage: &ds4_engine::Usage) -> Value {
 }
 
 /// What a body's prompt counts, for `input_tokens`.
-pub(crate) fn read_for_counting(body: &Value, reading: Reading<'_>) -> Result<Ask, ApiError> {
+pub(crate) fn read_for_counting(body: &JsonBody, reading: Reading<'_>) -> Result<Ask, ApiError> {
     Ok(request::read(body, "", reading)?.ask)
 }

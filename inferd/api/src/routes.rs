@@ -30,6 +30,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .route("/v1/completions", only(post(surface::create::<completions::Completions>), "POST"))
         .route("/v1/responses", only(post(surface::create::<responses::Responses>), "POST"))
         .route("/v1/responses/input_tokens", only(post(counting::responses), "POST"))
+        .route("/v1/responses/{id}", only(kept_response(), "GET, HEAD, DELETE"))
         .route("/v1/messages", only(post(surface::create::<messages::Messages>), "POST"))
         .route("/v1/messages/count_tokens", only(post(counting::messages), "POST"))
         .route("/tokenizer_info", only(get(tokens::info), "GET, HEAD"))
@@ -41,6 +42,11 @@ pub(crate) fn router(shared: Shared) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(shared.clone(), guard))
         .with_state(shared)
+}
+
+/// A kept response. `POST` is of endpoints that share the form of its path and are not there.
+fn kept_response() -> MethodRouter<Shared> {
+    get(responses::kept::get).delete(responses::kept::delete).post(unknown_endpoint)
 }
 
 /// A route that names its methods when it is asked with another.

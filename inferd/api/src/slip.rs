@@ -6,7 +6,7 @@
 use crate::answer::Answer;
 use crate::phase::Serving;
 use crate::trace::Entry;
-use ds4_engine::{EventStream, FinishReason, Finished, GenerateRequest, Sampling};
+use ds4_engine::{EventStream, FinishReason, Finished, GenerateRequest, Keep, Sampling};
 use ds4_model::{AnswerMemory, Conversation, Message, Prompt, PromptRecord, ToolChoice};
 use ds4_units::Tokens;
 use std::sync::Arc;
@@ -72,6 +72,7 @@ impl Slip {
             top_logprobs: None,
             prompt_logprobs: false,
             constraints: Vec::new(),
+            keep: Keep::Turn,
         };
         again.serving.engine.submit(request).ok()
     }

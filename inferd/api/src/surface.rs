@@ -4,7 +4,7 @@
 
 use crate::answer::{self, Answer, EventWriter};
 use crate::ask::{Ask, Reading};
-use crate::body::PaidBody;
+use crate::body::{JsonBody, PaidBody};
 use crate::caller::Caller;
 use crate::ending::Ending;
 use crate::fuse::BodyHash;
@@ -33,7 +33,7 @@ pub(crate) trait Surface: Sized + Send + 'static {
     type Writer: EventWriter;
 
     /// Reads a body. What is not supported is refused by name here, before anything is computed.
-    fn read(body: &Value, reading: Reading<'_>) -> Result<(Ask, Self), ApiError>;
+    fn read(body: &JsonBody, reading: Reading<'_>) -> Result<(Ask, Self), ApiError>;
 
     /// The whole reply.
     fn whole(self, answer: Answer, finished: &Finished) -> Value;
@@ -111,16 +111,16 @@ fn make_ready<S: Surface>(
 ) -> Result<Ready<S>, ApiError> {
     let hash = body.hash();
     shared.fuse.check(hash)?;
-    let value = body.parse()?;
+    let json = body.parse()?;
     let reading = shared.reading(serving);
-    let (ask, surface) = S::read(&value, reading)?;
+    let (ask, surface) = S::read(&json, reading)?;
     // The request holds copies of what it needs: the body's share of the budget can go back.
     drop(body);
     let stream = ask.stream;
     let mut prepared = generate::prepare(reading, ask, S::PROMPT_FIELD)?;
     let slips = prepared.may_slip && shared.traces.slips.is_some();
     let traced = shared.traces.all.is_some() || slips;
-    let entry = traced.then(|| Entry::new(caller, path, value, &prepared.rendered, serving));
+    let entry = traced.then(|| Entry::new(caller, path, json.value, &prepared.rendered, serving));
     let again = prepared.again.take().filter(|_| S::RESAMPLES);
     let slip = prepared.may_slip.then(|| Slip::new(again, entry.clone().filter(|_| slips)));
     let trace = entry.filter(|_| shared.traces.all.is_some());

@@ -1,6 +1,7 @@
 //! `POST /tokenize`, `/detokenize` and `/apply-template`: what a prompt is, without computing it.
 
 use crate::ask::{Reading, Wording};
+use crate::body::JsonBody;
 use crate::caller::Caller;
 use crate::counting::reply;
 use crate::reader::{Fields, Node};
@@ -63,7 +64,7 @@ pub(crate) async fn info(State(shared): State<Shared>, Extension(caller): Extens
 async fn answer(
     shared: &Shared,
     request: Request,
-    make: fn(&Value, Reading<'_>) -> Result<Value, ApiError>,
+    make: fn(&JsonBody, Reading<'_>) -> Result<Value, ApiError>,
 ) -> Result<Value, ApiError> {
     let serving = shared.phase.serving()?;
     let body = shared.bodies.read(request).await?;
@@ -77,17 +78,17 @@ async fn answer(
         .await
 }
 
-fn chat_wording(body: &Value, reading: Reading<'_>) -> Result<Wording, ApiError> {
+fn chat_wording(body: &JsonBody, reading: Reading<'_>) -> Result<Wording, ApiError> {
     Ok(chat::Chat::read(body, reading)?.0.wording)
 }
 
-fn prompt_of(body: &Value, reading: Reading<'_>) -> Result<Value, ApiError> {
+fn prompt_of(body: &JsonBody, reading: Reading<'_>) -> Result<Value, ApiError> {
     let wording = chat_wording(body, reading)?;
     let prompt = generate::render(reading, &wording, "messages")?;
     Ok(json!({ "prompt": generate::spelled(&prompt.rendered, reading.serving) }))
 }
 
-fn tokens_of(body: &Value, reading: Reading<'_>) -> Result<Value, ApiError> {
+fn tokens_of(body: &JsonBody, reading: Reading<'_>) -> Result<Value, ApiError> {
     let node = Node::body(body);
     let fields = node.fields()?;
     let tokens: Vec<TokenId> = if fields.get("messages").is_some() {
@@ -125,7 +126,7 @@ fn plain(fields: Fields<'_>, reading: Reading<'_>) -> Result<Vec<TokenId>, ApiEr
     Ok(reading.serving.tokenizer.encode(&prompt))
 }
 
-fn text_of(body: &Value, reading: Reading<'_>) -> Result<Value, ApiError> {
+fn text_of(body: &JsonBody, reading: Reading<'_>) -> Result<Value, ApiError> {
     let node = Node::body(body);
     let list = node.fields()?.require("tokens")?;
     let vocabulary = reading.serving.tokenizer.vocabulary_len();

@@ -285,6 +285,7 @@ impl Args {
             Some(EffortArg::Max) => (ThinkingMode::On, Some(Effort::Max)),
         };
         let hosts = if is_loopback(&self.host)? { Hosts::LoopbackAnd(self.allowed_host) } else { Hosts::Any };
+        let grace = self.protocol.grace();
         Ok(Config {
             task,
             http: self.protocol.applied_to(Settings {
@@ -306,6 +307,7 @@ impl Args {
             engine: EngineOptions {
                 prefill_rows: self.prefill_chunk,
                 step_target: Duration::from_millis(self.step_ms),
+                grace,
                 ..EngineOptions::default()
             },
             host: self.host,

@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::interrupt::Interrupt;
 use crate::prompt;
 use crate::screen::Screen;
-use ds4_engine::{Account, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, RequestFault};
+use ds4_engine::{Account, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, Keep, RequestFault};
 use ds4_host::Exit;
 use ds4_model::{LoadedModel, PromptRecord, PromptText, Tokenizer};
 use ds4_units::Tokens;
@@ -38,6 +38,7 @@ pub(crate) fn answer(
         constraints: Vec::new(),
         top_logprobs: dump.is_some().then_some(args.logprobs_top_k),
         prompt_logprobs: false,
+        keep: Keep::Turn,
     })?;
     let mut screen = Screen::new();
     let finished = follow(&collect(events)?, &mut screen, dump.as_mut(), &tokenizer, interrupt)?;

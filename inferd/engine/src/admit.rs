@@ -1,8 +1,8 @@
 //! Finding a bank for a request: the conversation that leaves the least to compute, or an empty bank.
 
-use crate::ReuseKind;
 use crate::running::{Running, Seat};
-use crate::warm::WarmBanks;
+use crate::warm::{Graces, Warm, WarmBanks};
+use crate::{Keep, ReuseKind};
 use ds4_model::{Model, PromptRecord};
 use ds4_units::{BankId, Tokens};
 
@@ -15,6 +15,8 @@ struct Candidate {
     /// Tokens left to compute.
     left: u32,
     holder: Holder,
+    /// The prompt is what the bank's grace waits for.
+    awaited: bool,
 }
 
 /// Order of preference between equal candidates: the least copying first.
@@ -34,6 +36,24 @@ pub(crate) struct Choice {
     best: Option<Candidate>,
     /// The best candidate's bank itself is continued, not a copy of it.
     in_place: bool,
+    keep: Keep,
+}
+
+/// What a bank is looked for with.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    pub(crate) prompt: &'a PromptRecord,
+    /// Whether what others computed may be used; otherwise only an empty bank will do.
+    pub(crate) reuse: bool,
+    pub(crate) keep: Keep,
+    pub(crate) graces: Graces,
+}
+
+impl Wish<'_> {
+    /// Whether a kept bank may be gone on from itself, though that is not its end.
+    fn may_cut(&self, best: &Candidate, warm: &WarmBanks) -> bool {
+        self.keep == Keep::Turn && (best.awaited || warm.may_go(best.bank, self.graces))
+    }
 }
 
 impl Choice {
@@ -48,14 +68,14 @@ impl Choice {
     }
 
     /// The same seat in the bank itself instead of a copy; `None` where it is so already, or the bank is in use.
-    pub(crate) fn in_its_bank(&self, warm: &WarmBanks) -> Option<Choice> {
-        let kept = self.source().is_some_and(|bank| warm.holds(bank));
+    pub(crate) fn in_its_bank(&self, warm: &WarmBanks, wish: Wish<'_>) -> Option<Choice> {
+        let kept = self.best.is_some_and(|best| warm.holds(best.bank) && wish.may_cut(&best, warm));
         (kept && !self.in_place).then_some(Choice { in_place: true, ..*self })
     }
 
     /// An empty bank instead.
     pub(crate) fn without(&self) -> Choice {
-        Choice { best: None, in_place: false }
+        Choice { best: None, in_place: false, keep: self.keep }
     }
 
     /// The bank that is continued itself.
@@ -64,26 +84,22 @@ impl Choice {
     }
 }
 
-/// Chooses a seat; changes nothing. `banks` is the most there may be; with `reuse` off an empty bank is the only one
-/// looked for.
-pub(crate) fn choose(
-    model: &dyn Model,
-    running: &[Running],
-    warm: &WarmBanks,
-    banks: usize,
-    prompt: &PromptRecord,
-    reuse: bool,
-) -> Choice {
-    let best = if reuse { best_candidate(model, running, warm, prompt) } else { None };
+/// Chooses a seat; changes nothing. `banks` is the most there may be, those beside not counted.
+pub(crate) fn choose(model: &dyn Model, running: &[Running], warm: &WarmBanks, banks: usize, wish: Wish<'_>) -> Choice {
+    let best = if wish.reuse { best_candidate(model, running, warm, wish.prompt) } else { None };
     let full = running.len() + warm.len() >= banks;
     let in_place = best.is_some_and(|best| match best.holder {
+        // What nobody goes on from must not take the place of what somebody does.
+        _ if wish.keep == Keep::Nothing => false,
         // Its end is the prompt's beginning: nothing is lost by going on in place.
         Holder::WarmWhole => true,
         // It may yet be continued from its end: it is copied, unless its bank is the only one to be had.
-        Holder::WarmPart => full && warm.least_recent(Some(best.bank)).is_none(),
+        Holder::WarmPart => {
+            full && warm.least_recent(Some(best.bank), wish.graces).is_none() && wish.may_cut(&best, warm)
+        }
         Holder::Running => false,
     });
-    Choice { best, in_place }
+    Choice { best, in_place, keep: wish.keep }
 }
 
 /// Seats a prompt as chosen; at least one bank is free or warm. Whatever goes wrong with a candidate, an empty bank is
@@ -101,7 +117,7 @@ pub(crate) fn seat(
     {
         return seat;
     }
-    best.and_then(|best| fork(model, running, warm, best, prompt)).unwrap_or_else(|| Seat {
+    best.and_then(|best| fork(model, running, warm, best, prompt, choice.keep)).unwrap_or_else(|| Seat {
         bank: model.open_bank(),
         prompt: prompt.clone(),
         cached: 0,
@@ -120,6 +136,7 @@ fn best_candidate(
         let held = Tokens(warm.record.tokens().len() as u32);
         let mut found = candidate(model, warm.bank, &warm.record, held, prompt)?;
         found.holder = if found.cached == held { Holder::WarmWhole } else { Holder::WarmPart };
+        found.awaited = is_awaited(warm, found.cached);
         Some(found)
     });
     let running = running.iter().filter_map(|running| {
@@ -131,6 +148,11 @@ fn best_candidate(
         let rank = |candidate: &Candidate| (candidate.left, candidate.holder);
         if rank(&next) <= rank(&best) { next } else { best }
     })
+}
+
+/// Whether a prompt that takes so many tokens from a kept bank is what it is kept for.
+fn is_awaited(warm: &Warm, cached: Tokens) -> bool {
+    warm.grace.is_some_and(|grace| cached >= grace.from)
 }
 
 /// What a bank whose first `held` tokens are `record`'s offers to a prompt. Nothing, when in doubt.
@@ -148,7 +170,7 @@ fn candidate(
     // The last token is always computed: its logits choose the first of the answer.
     let wanted = overlap.reused.min(held).min(Tokens(overlap.total.0.saturating_sub(1)));
     let cached = model.restorable(bank, wanted).ok().filter(|cached| cached.0 > 0)?;
-    Some(Candidate { bank, cached, left: overlap.total.0 - cached.0, holder: Holder::Running })
+    Some(Candidate { bank, cached, left: overlap.total.0 - cached.0, holder: Holder::Running, awaited: false })
 }
 
 /// Goes on in the bank itself, from its end or from further back.
@@ -176,11 +198,14 @@ fn fork(
     warm: &mut WarmBanks,
     best: Candidate,
     prompt: &PromptRecord,
+    keep: Keep,
 ) -> Option<Seat> {
-    let kept = warm.iter().find(|warm| warm.bank == best.bank).map(|warm| &warm.record);
+    let kept = warm.get(best.bank).map(|warm| &warm.record);
     let record = kept.or_else(|| running.iter().find(|row| row.bank == best.bank).map(|row| row.record().0))?;
     let prompt = record.adopt(prompt);
     let (bank, cached) = model.fork(best.bank, best.cached).ok()?;
-    warm.touch(best.bank);
+    if keep != Keep::Nothing {
+        warm.touch(best.bank, best.awaited);
+    }
     Some(Seat { bank, prompt, cached: cached.index(), reuse: ReuseKind::Fork, restored: None })
 }

@@ -1,7 +1,30 @@
-//! When things happened to a request. Times are reported and decide nothing.
+//! The time, and when things happened to a request. Times decide which banks are kept, and nothing about an answer.
 
 use crate::{ReuseKind, Timings};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// What tells the engine the time by which it keeps banks for those who will come back.
+#[derive(Clone)]
+pub struct Watch(Arc<dyn Fn() -> Instant + Send + Sync>);
+
+impl Watch {
+    /// A watch of one's own: a test's, usually.
+    pub fn new(now: impl Fn() -> Instant + Send + Sync + 'static) -> Watch {
+        Watch(Arc::new(now))
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        (self.0)()
+    }
+}
+
+impl Default for Watch {
+    /// The machine's.
+    fn default() -> Watch {
+        Watch::new(Instant::now)
+    }
+}
 
 pub(crate) struct Clock {
     submitted: Instant,

@@ -3,7 +3,7 @@
 use crate::outbox::{EventStream, outbox};
 use crate::scheduler::{Load, Scheduler, Waiting};
 use crate::stats::Observatory;
-use crate::{Account, DiskBanks, EngineOptions, GenerateRequest, QUEUED_BYTES_MAX, QUEUED_MAX, Refused};
+use crate::{Account, DiskBanks, EngineOptions, GenerateRequest, QUEUED_BYTES_MAX, QUEUED_MAX, Refused, Watch};
 use ds4_model::{LoadedModel, ModelInfo};
 use ds4_units::{Bytes, Tokens};
 use std::io;
@@ -49,7 +49,7 @@ impl Queue {
         let slot = QueueSlot::take(self, request.prompt.bytes())?;
         let (outbox, stream) = outbox();
         let (submitted, span) = (Instant::now(), Span::current());
-        Ok((Waiting { request, outbox, submitted, slot, looked: false, following: None, span }, stream))
+        Ok((Waiting { request, outbox, submitted, since: None, slot, looked: false, following: None, span }, stream))
     }
 }
 
@@ -101,12 +101,26 @@ impl Engine {
         account: Account,
         disk: Option<DiskBanks>,
     ) -> io::Result<Engine> {
+        Engine::start_by(Watch::default(), loaded, options, account, disk)
+    }
+
+    /// As [`Engine::start_with_disk`], with another watch than the machine's.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start_by(
+        watch: Watch,
+        loaded: LoadedModel,
+        options: EngineOptions,
+        account: Account,
+        disk: Option<DiskBanks>,
+    ) -> io::Result<Engine> {
         // Waiting requests are counted, so the channel is never full; one place more is for the stop command.
         let (inbox, commands) = mpsc::sync_channel(QUEUED_MAX + 1);
         let info = Arc::new(loaded.model.info().clone());
         let governor = account.governor().clone();
         let store = disk.as_ref().map(DiskBanks::store);
-        let scheduler = Scheduler::new(loaded, options, account, disk);
+        let scheduler = Scheduler::new(loaded, options, account, disk, watch);
         let observatory = Observatory { counters: scheduler.counters.clone(), governor, store };
         observatory.counters.banks.set(options.banks);
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || run(scheduler, &commands))?;

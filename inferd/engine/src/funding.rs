@@ -1,18 +1,23 @@
 //! Whether memory can be had for a request, and making room for it.
 
-use crate::admit::{self, Choice};
+use crate::admit::{self, Choice, Wish};
+use crate::limits::BESIDE_MAX;
 use crate::reclaim::{self, Victim};
-use crate::scheduler::Scheduler;
-use crate::{GenerateRequest, Refusal};
+use crate::scheduler::{Scheduler, Waiting};
+use crate::warm::Graces;
+use crate::{GenerateRequest, Keep, Refusal};
 use ds4_banks::SaveReason;
 use ds4_governor::{Quote, Verdict, most_tokens_within};
 use ds4_units::{BankId, Bytes, Tokens};
+use std::time::Duration;
 
-/// What comes of asking for memory.
+/// What comes of asking for a bank and for memory.
 #[derive(Debug)]
 pub(crate) enum Funded {
     /// It is promised, for this seat.
     Yes(Choice),
+    /// Not now: what it needs is kept a while for others, who may come any time.
+    Held,
     /// Not now, but running requests will give back theirs.
     Later,
     /// Not as asked.
@@ -27,16 +32,33 @@ impl Scheduler {
         Tokens(prompt.saturating_add(answer.0)).min(self.model.info().context)
     }
 
-    /// Asks for memory for a conversation of `promise` tokens. Kept conversations are given up for it, the one it
-    /// continues last, and none in vain.
-    pub(crate) fn fund(&mut self, request: &GenerateRequest, promise: Tokens) -> Funded {
-        let (prompt, reuse) = (&request.prompt, !request.prompt_logprobs);
-        let banks = self.options.banks;
-        let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, banks, prompt, reuse);
+    /// How a request looks for its bank. Who has waited as long as a bank is kept for others waits no longer.
+    pub(crate) fn wish<'a>(&self, waiting: &'a Waiting) -> Wish<'a> {
+        let now = self.watch.now();
+        let waited = waiting.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let graces = if waited < self.options.grace { Graces::At(now) } else { Graces::Ignored };
+        let request = &waiting.request;
+        Wish { prompt: &request.prompt, reuse: !request.prompt_logprobs, keep: request.keep, graces }
+    }
+
+    /// Chooses a seat for a wish.
+    pub(crate) fn choose(&self, wish: Wish<'_>) -> Choice {
+        admit::choose(self.model.as_ref(), &self.running, &self.warm, self.options.banks, wish)
+    }
+
+    /// Asks for a bank and memory for a conversation of `promise` tokens. Kept conversations are given up for it, the one
+    /// it continues last, none in vain, and none that is waited for.
+    pub(crate) fn fund(&mut self, waiting: &Waiting, promise: Tokens) -> Funded {
+        let wish = self.wish(waiting);
+        let choice = self.choose(wish);
+        if !self.has_place(&choice, wish) {
+            return Funded::Held;
+        }
         // A copy costs more than going on in place, and that more than nothing to begin with.
         let mut quote = None;
-        for choice in [Some(choice), choice.in_its_bank(&self.warm), Some(choice.without())].into_iter().flatten() {
-            let asked = self.promise_for(&choice, promise);
+        let in_place = choice.in_its_bank(&self.warm, wish);
+        for choice in [Some(choice), in_place, Some(choice.without())].into_iter().flatten() {
+            let asked = self.promise_for(&choice, wish, promise);
             if asked.verdict == Verdict::Admit {
                 return Funded::Yes(choice);
             }
@@ -44,11 +66,14 @@ impl Scheduler {
         }
         let Some(quote) = quote else { return Funded::Later };
         let mendable = matches!(quote.verdict, Verdict::RefuseLive | Verdict::RefuseClass | Verdict::RetryObservation);
+        let deficit = self.deficit_with_nothing_kept(&quote);
+        if mendable && self.warm.has_graced(wish.graces) && (deficit == Bytes::ZERO || !self.running.is_empty()) {
+            return Funded::Held;
+        }
         if mendable && !self.running.is_empty() {
             return Funded::Later;
         }
         let price = self.model.price(promise);
-        let deficit = self.deficit_with_nothing_kept(&quote);
         let fits =
             most_tokens_within(Bytes(price.0.saturating_sub(deficit.0)), promise, |tokens| self.model.price(tokens));
         match Refusal::of(&quote, fits) {
@@ -58,21 +83,25 @@ impl Scheduler {
     }
 
     /// Makes the promise for a seat, giving up kept conversations where that is enough.
-    fn promise_for(&mut self, choice: &Choice, promise: Tokens) -> Quote {
+    fn promise_for(&mut self, choice: &Choice, wish: Wish<'_>, promise: Tokens) -> Quote {
         let continued = choice.continued().map_or(Bytes::ZERO, |bank| self.held(bank));
         let price = self.model.price(promise).max(continued);
-        self.ask_for(price, continued, choice.source())
+        // What nobody goes on from waits for running ones first.
+        let takes = wish.keep != Keep::Nothing || self.running.is_empty();
+        self.ask_for(price, continued, choice.source(), takes.then_some(wish.graces))
     }
 
     /// Asks for `price` bytes more than is promised, of which `counted` are counted there already. `spared` is not given
-    /// up for it.
-    fn ask_for(&mut self, price: Bytes, counted: Bytes, spared: Option<BankId>) -> Quote {
+    /// up for it, and without `graces` nothing is.
+    fn ask_for(&mut self, price: Bytes, counted: Bytes, spared: Option<BankId>, graces: Option<Graces>) -> Quote {
         let proposed = |promised: Bytes| Bytes(promised.0 - counted.0).checked_add(price).unwrap_or(Bytes(u64::MAX));
         let quote = self.account.ask(proposed(self.promised()));
-        if !matches!(quote.verdict, Verdict::RefuseLive | Verdict::RefuseClass) {
+        let Some(graces) = graces.filter(|_| matches!(quote.verdict, Verdict::RefuseLive | Verdict::RefuseClass))
+        else {
             return quote;
-        }
-        let victims = self.warm.victims(spared).map(|warm| Victim { bank: warm.bank, brings: self.held(warm.bank) });
+        };
+        let victims =
+            self.warm.victims(spared, graces).map(|warm| Victim { bank: warm.bank, brings: self.held(warm.bank) });
         let Some(plan) = reclaim::plan(quote.deficit, victims) else { return quote };
         plan.into_iter().for_each(|victim| self.give_up(victim));
         self.account.ask(proposed(self.promised()))
@@ -89,7 +118,16 @@ impl Scheduler {
         let running = &self.running[index];
         let counted = self.promised_to(running.bank, running.promise());
         let price = self.model.price(promise).max(counted);
-        self.ask_for(price, counted, None).verdict == Verdict::Admit
+        // An answer that somebody reads comes before one that somebody may go on from.
+        [Graces::At(self.watch.now()), Graces::Ignored]
+            .into_iter()
+            .any(|graces| self.ask_for(price, counted, None, Some(graces)).verdict == Verdict::Admit)
+    }
+
+    /// The kept conversation to give up first when one must go; those that are waited for go last.
+    pub(crate) fn oldest_kept(&self) -> Option<BankId> {
+        let now = Graces::At(self.watch.now());
+        self.warm.least_recent(None, now).or_else(|| self.warm.least_recent(None, Graces::Ignored))
     }
 
     /// Enters what was promised and what is held now.
@@ -103,20 +141,45 @@ impl Scheduler {
         self.account.keep_free_for_restores(sum(self.restoring.iter().map(|restoring| restoring.price)));
     }
 
-    /// Makes place for one more bank, the chosen one excepted.
-    pub(crate) fn make_place(&mut self, spared: Option<BankId>) {
-        if self.running.len() + self.warm.len() >= self.options.banks
-            && let Some(victim) = self.warm.least_recent(spared)
+    /// Whether another bank may be opened for a choice: a free one, that of a conversation which makes way, or one
+    /// beside those that may not be given up.
+    fn has_place(&self, choice: &Choice, wish: Wish<'_>) -> bool {
+        let makes_way = || wish.keep == Keep::Turn && self.warm.least_recent(choice.source(), wish.graces).is_some();
+        choice.continued().is_some() || self.banks() < self.options.banks + BESIDE_MAX || makes_way()
+    }
+
+    /// Banks that are in use.
+    pub(crate) fn banks(&self) -> usize {
+        self.running.len() + self.warm.len()
+    }
+
+    /// Makes place for one more bank by giving up a conversation, the chosen one excepted. Without one that may go,
+    /// the new bank is one beside.
+    pub(crate) fn make_place(&mut self, spared: Option<BankId>, wish: Wish<'_>) {
+        if wish.keep == Keep::Turn
+            && self.banks() >= self.options.banks
+            && let Some(victim) = self.warm.least_recent(spared, wish.graces)
         {
             self.close_kept(victim);
         }
     }
 
-    /// Makes place and asks for memory for one more kept conversation.
-    pub(crate) fn can_keep(&mut self, tokens: Tokens) -> bool {
-        self.make_place(None);
-        let full = self.running.len() + self.warm.len() >= self.options.banks;
-        !full && self.ask_for(self.model.price(tokens), Bytes::ZERO, None).verdict == Verdict::Admit
+    /// Makes place and asks for memory for one more kept conversation, which `wish` continues.
+    pub(crate) fn can_keep(&mut self, tokens: Tokens, wish: Wish<'_>) -> bool {
+        self.make_place(None, wish);
+        let turn = wish.keep == Keep::Turn;
+        let full = self.banks() >= self.options.banks + if turn { BESIDE_MAX } else { 0 };
+        let graces = turn.then_some(wish.graces);
+        !full && self.ask_for(self.model.price(tokens), Bytes::ZERO, None, graces).verdict == Verdict::Admit
+    }
+
+    /// Gives up kept conversations beyond the number asked for, as soon as they may go.
+    pub(crate) fn give_back_beside(&mut self) {
+        while self.warm.len() > self.options.banks
+            && let Some(victim) = self.warm.least_recent(None, Graces::At(self.watch.now()))
+        {
+            self.close_kept(victim);
+        }
     }
 
     /// Gives up a kept conversation for its memory.

@@ -5,7 +5,9 @@
 //! gone, give waiting ones a bank, compute one step for everybody, draw tokens. It never waits for a reader: an
 //! [`EventStream`] is bounded, and a reader that falls behind loses its request, not everybody's time.
 //!
-//! What a request gets depends on its prompt, its sampling and its seed, never on its company or on a clock.
+//! What a request gets depends on its prompt, its sampling and its seed, never on its company or on a clock. Both decide
+//! which finished conversations keep their banks: the least recently used one goes first, one whose answer ended with
+//! tool calls is waited for, and a request that nobody will go on from takes none of them away.
 
 mod account;
 mod admit;
@@ -36,6 +38,7 @@ mod storm;
 mod warm;
 
 pub use account::{Account, Observe};
+pub use clock::Watch;
 pub use disk::{DiskBanks, DiskError, DiskOptions};
 pub use ds4_banks::Stats as DiskStats;
 pub use ds4_governor::Refusal;
@@ -46,11 +49,11 @@ pub use event::{
     Timings, Usage,
 };
 pub use limits::{
-    BANKS_DEFAULT, CHARGED_TOKENS, EVENTS_UNREAD_MAX, EngineOptions, IDLE_TRIM, PROMPT_LOGPROBS_ROWS, QUEUE_AGE_MAX,
-    QUEUED_BYTES_MAX, QUEUED_MAX, STEP_TARGET, TOP_LOGPROBS_MAX,
+    BANKS_DEFAULT, CHARGED_TOKENS, EVENTS_UNREAD_MAX, EngineOptions, GRACE, IDLE_TRIM, PROMPT_LOGPROBS_ROWS,
+    QUEUE_AGE_MAX, QUEUED_BYTES_MAX, QUEUED_MAX, STEP_TARGET, TOP_LOGPROBS_MAX,
 };
 pub use outbox::EventStream;
-pub use request::{GenerateRequest, Refused};
+pub use request::{GenerateRequest, Keep, Refused};
 pub use sampler::{NotFinite, Sampling};
 pub use stats::{Observatory, Stats};
 

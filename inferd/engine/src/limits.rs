@@ -12,6 +12,16 @@ pub const EVENTS_UNREAD_MAX: usize = 1024;
 /// Banks when the operator names no number: conversations that run or are kept warm at the same time.
 pub const BANKS_DEFAULT: usize = 8;
 
+/// Banks beyond those asked for while none of the kept ones may be given up: one request at a time runs beside them.
+pub(crate) const BESIDE_MAX: usize = 1;
+
+/// How long the bank of an answer that ended with tool calls waits for the results of those calls, and how long another
+/// request waits for such a bank at most.
+pub const GRACE: Duration = Duration::from_secs(60);
+
+/// Requests held up by kept banks that others may pass at a time.
+pub(crate) const HELD_PASSED_MAX: usize = 32;
+
 /// How long a step may take while somebody reads an answer: the price that reader pays for a newcomer's prompt.
 pub const STEP_TARGET: Duration = Duration::from_millis(80);
 
@@ -56,6 +66,8 @@ pub struct EngineOptions {
     pub queue_age_max: Duration,
     /// After so much quiet, kept conversations give back what their next turn does not need.
     pub idle_trim: Duration,
+    /// How long the bank of an answer that ended with tool calls waits for their results.
+    pub grace: Duration,
 }
 
 impl Default for EngineOptions {
@@ -67,6 +79,7 @@ impl Default for EngineOptions {
             charged_tokens: CHARGED_TOKENS,
             queue_age_max: QUEUE_AGE_MAX,
             idle_trim: IDLE_TRIM,
+            grace: GRACE,
         }
     }
 }

@@ -57,6 +57,11 @@ impl Output {
         self.reader.position()
     }
 
+    /// What follows where the model would end its answer, while something is still owed.
+    pub(crate) fn instead_of_ending(&self) -> Option<Vec<TokenId>> {
+        self.reader.instead_of_ending()
+    }
+
     /// Takes a token of the answer.
     pub(crate) fn push(&mut self, token: TokenId) -> Emitted {
         self.completion += 1;

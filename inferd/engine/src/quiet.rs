@@ -16,6 +16,7 @@ impl Scheduler {
     /// The engine has had nothing to compute for so long.
     pub(crate) fn idle(&mut self, quiet: Duration) {
         self.relieve();
+        self.give_back_beside();
         if quiet >= self.options.idle_trim && !self.trimmed {
             self.trimmed = true;
             self.trim();
@@ -71,7 +72,7 @@ impl Scheduler {
             return;
         }
         self.relieved = look;
-        if let Some(victim) = self.warm.least_recent(None) {
+        if let Some(victim) = self.oldest_kept() {
             return self.give_up(victim);
         }
         match pressure {

@@ -23,6 +23,21 @@ pub struct GenerateRequest {
     /// The same for the prompt's own tokens. Nothing of the prompt is taken from a bank then: what was computed before
     /// left no logits.
     pub prompt_logprobs: bool,
+    /// What its bank is worth once the answer is there.
+    pub keep: Keep,
+}
+
+/// What a request's bank is worth once its answer is there, and so whether another conversation may lose its bank to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Its next turn may come: it is kept, and the least recently used conversation makes way where it must.
+    #[default]
+    Turn,
+    /// It is kept where that costs no other conversation its bank.
+    IfFree,
+    /// Nobody goes on from it: it is not kept. It runs beside the kept conversations, from a copy of what one of them
+    /// begins with; one is given up for it only where memory would never carry it otherwise.
+    Nothing,
 }
 
 /// Why a request was not taken. Decided at once, before any computing.

@@ -3,7 +3,7 @@
 //! A request whose conversation is on disk waits while it is read; everybody else goes on. What was read becomes a
 //! kept conversation like any other, and the request is admitted as if its last turn had been a moment ago.
 
-use crate::admit;
+use crate::Keep;
 use crate::disk::{self, DiskBanks};
 use crate::scheduler::{Scheduler, Waiting};
 use crate::warm::Warm;
@@ -31,7 +31,7 @@ impl Scheduler {
         };
         waiting.looked = true;
         let prompt = &waiting.request.prompt;
-        let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, self.options.banks, prompt, true);
+        let choice = self.choose(self.wish(&waiting));
         match disk.look(prompt, choice.left().unwrap_or(prompt.tokens().len())) {
             Some(ticket) => {
                 let price = self.model.price(Tokens(prompt.tokens().len() as u32));
@@ -51,7 +51,7 @@ impl Scheduler {
                 None => self.restoring.push(Restoring { waiting, price, ticket }),
                 Some(result) => {
                     if let Ok(loaded) = result {
-                        self.keep_restored(loaded, &waiting.request.prompt);
+                        self.keep_restored(loaded, &waiting);
                     }
                     ready.push(waiting);
                 }
@@ -68,25 +68,26 @@ impl Scheduler {
     }
 
     /// Gives a restored conversation a bank. Nothing is kept in doubt.
-    fn keep_restored(&mut self, loaded: Loaded, prompt: &PromptRecord) {
+    fn keep_restored(&mut self, loaded: Loaded, waiting: &Waiting) {
         let (record, image, kept) = disk::taken_apart(loaded);
         let tokens = Tokens(record.tokens().len() as u32);
-        let overlap = record.overlap(prompt);
+        let wish = self.wish(waiting);
+        let overlap = record.overlap(wish.prompt);
         if overlap.reused != tokens {
             return;
         }
         // Another request may have brought it back meanwhile.
-        let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, self.options.banks, prompt, true);
+        let choice = self.choose(wish);
         let left = (overlap.total.0 - tokens.0) as usize;
         // What was kept free for it is for it now.
         self.enter_into_books();
-        if choice.left().is_some_and(|already| already <= left) || !self.can_keep(tokens) {
+        if choice.left().is_some_and(|already| already <= left) || !self.can_keep(tokens, wish) {
             return;
         }
         match self.model.import(tokens, &image) {
             Ok(bank) if self.model.frontier(bank) == Some(tokens) => {
                 let held = self.held(bank);
-                self.warm.keep(Warm { bank, record, held, restored: Some(kept) });
+                self.warm.keep(Warm { bank, record, held, restored: Some(kept), grace: None });
                 self.enter_into_books();
             }
             Ok(bank) => {
@@ -120,8 +121,8 @@ impl Scheduler {
 
     /// Saves a running conversation when it is time.
     pub(crate) fn save_if_due(&mut self, index: usize) {
-        let Some(disk) = &self.disk else { return };
         let running = &mut self.running[index];
+        let Some(disk) = self.disk.as_ref().filter(|_| running.keep != Keep::Nothing) else { return };
         let (record, held) = running.record();
         let Some(reason) = disk.due(held.index(), running.stored, running.is_new_at_boundary()) else { return };
         let mut record = record.clone();

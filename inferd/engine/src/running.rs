@@ -9,7 +9,7 @@ use crate::limits::{DECODE_ROWS_MAX, PROMPT_LOGPROBS_ROWS};
 use crate::outbox::{Outbox, Undelivered};
 use crate::output::Output;
 use crate::sampler::Sampler;
-use crate::{Event, FinishReason, Finished, GenerateRequest, RequestFault, ReuseKind, Started, Timings, Usage};
+use crate::{Event, FinishReason, Finished, GenerateRequest, Keep, RequestFault, ReuseKind, Started, Timings, Usage};
 use ds4_banks::Kept;
 use ds4_model::{AnswerSummary, LogitsWanted, PromptRecord, Segment};
 use ds4_units::{BankId, TokenPos, Tokens};
@@ -34,6 +34,16 @@ pub(crate) enum End {
     Fault(RequestFault),
     /// The reader is gone.
     Cancelled,
+}
+
+/// What a request leaves behind.
+pub(crate) struct Left {
+    pub(crate) bank: BankId,
+    /// What the bank holds; `None` when it is not to be used again.
+    pub(crate) record: Option<PromptRecord>,
+    pub(crate) keep: Keep,
+    /// The answer ended with tool calls: a prompt that shares so much comes with their results.
+    pub(crate) awaited_from: Option<Tokens>,
 }
 
 impl From<RequestFault> for End {
@@ -80,6 +90,8 @@ pub(crate) struct Running {
     pub(crate) stored: usize,
     /// The file it came from, until something was computed with it.
     restored: Option<Kept>,
+    /// What its bank is worth when it leaves.
+    pub(crate) keep: Keep,
 }
 
 impl Running {
@@ -114,6 +126,7 @@ impl Running {
             clock: Clock::start(submitted),
             stored: 0,
             restored: seat.restored,
+            keep: request.keep,
         }
     }
 
@@ -232,10 +245,10 @@ impl Running {
         self.reuse = ReuseKind::Cold;
     }
 
-    /// Says goodbye to the reader and gives the bank back with the record of what it holds; `None` when the bank is
-    /// not to be used again.
-    pub(crate) fn leave(self, end: End) -> (BankId, Option<PromptRecord>) {
-        let keep = !matches!(end, End::Fault(RequestFault::Step(_)));
+    /// Says goodbye to the reader and gives the bank back.
+    pub(crate) fn leave(self, end: End) -> Left {
+        let sound = !matches!(end, End::Fault(RequestFault::Step(_)));
+        let called = matches!(end, End::Finished(FinishReason::ToolCalls, _));
         let usage = Usage {
             prompt_tokens: Tokens(self.prompt_tokens as u32),
             cached_tokens: Tokens(self.cached as u32),
@@ -253,7 +266,12 @@ impl Running {
         }
         let mut record = self.record;
         record.truncate(Tokens(self.computed as u32));
-        (self.bank, keep.then_some(record))
+        Left {
+            bank: self.bank,
+            record: sound.then_some(record),
+            keep: self.keep,
+            awaited_from: called.then_some(Tokens(self.boundary as u32)),
+        }
     }
 
     /// What the bank holds, for others to copy the beginning of.

@@ -4,18 +4,19 @@
 
 use crate::account::Account;
 use crate::admit::{self, Choice};
+use crate::clock::Watch;
 use crate::disk::DiskBanks;
 use crate::follow::{self, Following};
 use crate::funding::Funded;
-use crate::limits::CHARGED_MORE;
+use crate::limits::{CHARGED_MORE, HELD_PASSED_MAX};
 use crate::outbox::Outbox;
 use crate::pace::Pace;
 use crate::restore::Restoring;
 use crate::rows;
-use crate::running::{End, Running};
+use crate::running::{End, Left, Running};
 use crate::stats::Counters;
-use crate::warm::{Warm, WarmBanks};
-use crate::{EngineOptions, Event, GenerateRequest, QueueSlot, Refusal, RequestFault};
+use crate::warm::{Grace, Warm, WarmBanks};
+use crate::{EngineOptions, Event, GenerateRequest, Keep, QueueSlot, Refusal, RequestFault};
 use ds4_governor::{Pressure, Reason};
 use ds4_model::{LoadedModel, Model, PromptCodec, Segment, StepBatch, StepError, StepLogits, Tokenizer};
 use ds4_units::{Bytes, Tokens};
@@ -29,6 +30,8 @@ pub(crate) struct Waiting {
     pub(crate) request: GenerateRequest,
     pub(crate) outbox: Outbox,
     pub(crate) submitted: Instant,
+    /// When the engine saw it first, by its watch.
+    pub(crate) since: Option<Instant>,
     /// Counts it as waiting until it is dropped.
     pub(crate) slot: QueueSlot,
     /// The disk was asked for its conversation.
@@ -46,6 +49,7 @@ pub(crate) struct Scheduler {
     codec: Arc<dyn PromptCodec>,
     pub(crate) options: EngineOptions,
     pub(crate) account: Account,
+    pub(crate) watch: Watch,
     waiting: VecDeque<Waiting>,
     /// In order of admission.
     pub(crate) running: Vec<Running>,
@@ -67,7 +71,7 @@ pub(crate) struct Scheduler {
 pub(crate) enum Load {
     /// Steps, or reading from disk.
     Computes,
-    /// Requests wait and nothing runs: the machine has no memory for them now.
+    /// Requests wait and nothing runs: the machine has no memory for them now, or what has is kept for others.
     Waits,
     /// Nothing.
     Nothing,
@@ -86,6 +90,7 @@ impl Scheduler {
         options: EngineOptions,
         account: Account,
         disk: Option<DiskBanks>,
+        watch: Watch,
     ) -> Scheduler {
         let pace = Pace::new(options.prefill_rows.unwrap_or(loaded.model.info().prefill_rows), options.step_target);
         Scheduler {
@@ -95,6 +100,7 @@ impl Scheduler {
             codec: loaded.codec,
             options,
             account,
+            watch,
             waiting: VecDeque::new(),
             running: Vec::new(),
             warm: WarmBanks::default(),
@@ -108,7 +114,7 @@ impl Scheduler {
     }
 
     pub(crate) fn push(&mut self, waiting: Waiting) {
-        self.waiting.push_back(waiting);
+        self.waiting.push_back(Waiting { since: Some(self.watch.now()), ..waiting });
     }
 
     pub(crate) fn push_front(&mut self, waiting: Waiting) {
@@ -124,7 +130,7 @@ impl Scheduler {
     pub(crate) fn patience(&self) -> Duration {
         let Some(waiting) = self.waiting.front() else { return Duration::ZERO };
         let prompt = &waiting.request.prompt;
-        let choice = admit::choose(self.model.as_ref(), &self.running, &self.warm, self.options.banks, prompt, true);
+        let choice = self.choose(self.wish(waiting));
         self.pace.patience(choice.left().unwrap_or(prompt.tokens().len()))
     }
 
@@ -134,6 +140,7 @@ impl Scheduler {
         self.drop_cancelled();
         self.turn_away_old();
         self.relieve();
+        self.give_back_beside();
         self.take_restored(Duration::ZERO);
         self.admit_waiting();
         self.lengthen_promises();
@@ -179,22 +186,31 @@ impl Scheduler {
         self.retire(gone);
     }
 
+    /// Gives banks to those who wait, in their order. Who follows another, or is held up by a bank that is kept for
+    /// somebody else, lets others pass: one of them may be that somebody.
     fn admit_waiting(&mut self) {
-        let mut following = Vec::new();
+        let (mut passed, mut held) = (Vec::new(), 0);
         let before = self.running.len();
-        while self.running.len() < self.options.banks && self.account.governor().pressure().0 == Pressure::None {
+        while self.running.len() < self.options.banks
+            && held < HELD_PASSED_MAX
+            && self.account.governor().pressure().0 == Pressure::None
+        {
             let Some(mut waiting) = self.waiting.pop_front() else { break };
             if self.follows(&mut waiting) {
-                following.push(waiting);
+                passed.push(waiting);
                 continue;
             }
             let Some(waiting) = self.restore_first(waiting) else { continue };
             let promise = self.first_promise(&waiting.request);
-            match self.fund(&waiting.request, promise) {
+            match self.fund(&waiting, promise) {
                 Funded::Yes(choice) => self.start(waiting, choice, promise),
                 Funded::Never(refusal) => {
                     self.counters.refused(refusal.reason);
                     waiting.outbox.end(Event::Failed(refusal.into()));
+                }
+                Funded::Held => {
+                    held += 1;
+                    passed.push(waiting);
                 }
                 Funded::Later => {
                     self.waiting.push_front(waiting);
@@ -203,15 +219,14 @@ impl Scheduler {
             }
         }
         self.counters.admissions(self.running.len().saturating_sub(before), !self.waiting.is_empty());
-        following.into_iter().rev().for_each(|waiting| self.waiting.push_front(waiting));
+        passed.into_iter().rev().for_each(|waiting| self.waiting.push_front(waiting));
     }
 
     /// Whether a request waits for another to compute the beginning of its prompt.
     fn follows(&mut self, waiting: &mut Waiting) -> bool {
         let prompt = &waiting.request.prompt;
         let cached = || {
-            let (model, banks) = (self.model.as_ref(), self.options.banks);
-            let left = admit::choose(model, &self.running, &self.warm, banks, prompt, true).left();
+            let left = self.choose(self.wish(waiting)).left();
             left.map_or(0, |left| prompt.tokens().len().saturating_sub(left))
         };
         waiting.following = follow::leader(waiting, &self.running, cached);
@@ -221,11 +236,11 @@ impl Scheduler {
     }
 
     fn start(&mut self, waiting: Waiting, choice: Choice, promise: Tokens) {
+        if choice.continued().is_none() {
+            self.make_place(choice.source(), self.wish(&waiting));
+        }
         let Waiting { request, outbox, submitted, slot, span, .. } = waiting;
         drop(slot);
-        if choice.continued().is_none() {
-            self.make_place(choice.source());
-        }
         let model = self.model.as_mut();
         let seat = admit::seat(model, &self.running, &mut self.warm, &request.prompt, choice);
         self.counters.admitted(seat.reuse, seat.cached);
@@ -309,7 +324,7 @@ impl Scheduler {
     /// The device had less memory than the machine said. Kept conversations go first, one at a time; without any, an
     /// answer ends for its length and a prompt is refused.
     fn fail_for_memory(&mut self, index: usize, missing: Bytes, ended: &mut Vec<(usize, End)>) {
-        if let Some(victim) = self.warm.least_recent(None) {
+        if let Some(victim) = self.oldest_kept() {
             return self.give_up(victim);
         }
         let running = &mut self.running[index];
@@ -372,16 +387,30 @@ impl Scheduler {
     /// Ends requests, each named by its index, and keeps their banks warm where they are sound.
     pub(crate) fn retire(&mut self, mut ended: Vec<(usize, End)>) {
         ended.sort_unstable_by_key(|&(index, _)| index);
+        // Readers hear of the end below: what they do next comes after this.
+        let grace_ends = self.watch.now() + self.options.grace;
         for (removed, (index, end)) in ended.into_iter().enumerate() {
             self.counters.ended(&end);
-            let (bank, record) = self.running.remove(index - removed).leave(end);
-            match record {
-                Some(record) if self.model.checkpoint(bank).is_ok() => {
-                    let held = self.held(bank);
-                    self.warm.keep(Warm { bank, record, held, restored: None })
-                }
-                _ => self.model.close_bank(bank),
+            let left = self.running.remove(index - removed).leave(end);
+            self.keep_or_close(left, grace_ends);
+        }
+    }
+
+    fn keep_or_close(&mut self, left: Left, grace_ends: Instant) {
+        let Left { bank, record, keep, awaited_from } = left;
+        let worth_it = match keep {
+            Keep::Turn => true,
+            Keep::IfFree => self.banks() < self.options.banks,
+            Keep::Nothing => false,
+        };
+        match record.filter(|_| worth_it) {
+            Some(record) if self.model.checkpoint(bank).is_ok() => {
+                let held = self.held(bank);
+                let grace = awaited_from.map(|from| Grace { until: grace_ends, from });
+                self.warm.keep(Warm { bank, record, held, restored: None, grace });
+                self.give_back_beside();
             }
+            _ => self.model.close_bank(bank),
         }
     }
 
@@ -395,7 +424,8 @@ impl Scheduler {
             restoring.waiting.outbox.end(Event::Failed(RequestFault::EngineStopped));
         }
         let left = self.running.drain(..).map(|running| running.leave(End::Fault(RequestFault::EngineStopped)));
-        let sound = left.filter_map(|(bank, record)| Some((bank, record?))).collect();
+        let turns = left.filter(|left| left.keep != Keep::Nothing);
+        let sound = turns.filter_map(|left| Some((left.bank, left.record?))).collect();
         self.leave_to_disk(sound);
     }
 }

@@ -2,7 +2,8 @@
 
 use ds4_banks::Kept;
 use ds4_model::PromptRecord;
-use ds4_units::{BankId, Bytes};
+use ds4_units::{BankId, Bytes, Tokens};
+use std::time::Instant;
 
 /// A kept bank and what it holds.
 pub(crate) struct Warm {
@@ -12,6 +13,35 @@ pub(crate) struct Warm {
     pub(crate) held: Bytes,
     /// Its file, when it came from disk and nothing was computed with it yet.
     pub(crate) restored: Option<Kept>,
+    /// Somebody is about to go on from it.
+    pub(crate) grace: Option<Grace>,
+}
+
+/// An answer that ended with tool calls: its client runs them and comes back, so its bank goes to nobody else meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grace {
+    pub(crate) until: Instant,
+    /// A prompt that shares so many tokens with the bank is the one that was waited for.
+    pub(crate) from: Tokens,
+}
+
+/// Whether graces count for whoever asks for a bank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Graces {
+    /// Those that are not over at this time.
+    At(Instant),
+    /// None: who asks has waited long enough, or cannot wait.
+    Ignored,
+}
+
+impl Warm {
+    /// Whether its bank may be taken for another conversation.
+    fn may_go(&self, graces: Graces) -> bool {
+        match (graces, self.grace) {
+            (Graces::At(now), Some(grace)) => now >= grace.until,
+            _ => true,
+        }
+    }
 }
 
 /// Kept banks, the least recently used first.
@@ -45,9 +75,14 @@ impl WarmBanks {
         }
     }
 
+    /// The kept bank of this name.
+    pub(crate) fn get(&self, bank: BankId) -> Option<&Warm> {
+        self.banks.iter().find(|warm| warm.bank == bank)
+    }
+
     /// Whether a bank is kept.
     pub(crate) fn holds(&self, bank: BankId) -> bool {
-        self.banks.iter().any(|warm| warm.bank == bank)
+        self.get(bank).is_some()
     }
 
     /// Takes a bank out.
@@ -59,13 +94,23 @@ impl WarmBanks {
     }
 
     /// The bank to give up first, `spared` excepted.
-    pub(crate) fn least_recent(&self, spared: Option<BankId>) -> Option<BankId> {
-        self.victims(spared).next().map(|warm| warm.bank)
+    pub(crate) fn least_recent(&self, spared: Option<BankId>, graces: Graces) -> Option<BankId> {
+        self.victims(spared, graces).next().map(|warm| warm.bank)
     }
 
     /// The banks that may be given up, in the order in which they are.
-    pub(crate) fn victims(&self, spared: Option<BankId>) -> impl Iterator<Item = &Warm> {
-        self.banks.iter().filter(move |warm| Some(warm.bank) != spared)
+    pub(crate) fn victims(&self, spared: Option<BankId>, graces: Graces) -> impl Iterator<Item = &Warm> {
+        self.banks.iter().filter(move |warm| Some(warm.bank) != spared && warm.may_go(graces))
+    }
+
+    /// Whether a bank is kept that may go.
+    pub(crate) fn may_go(&self, bank: BankId, graces: Graces) -> bool {
+        self.get(bank).is_some_and(|warm| warm.may_go(graces))
+    }
+
+    /// Whether some bank may not go.
+    pub(crate) fn has_graced(&self, graces: Graces) -> bool {
+        self.banks.iter().any(|warm| !warm.may_go(graces))
     }
 
     /// Memory of all kept banks.
@@ -73,9 +118,10 @@ impl WarmBanks {
         self.held
     }
 
-    /// Marks a bank as just used.
-    pub(crate) fn touch(&mut self, bank: BankId) {
-        if let Some(warm) = self.take(bank) {
+    /// Marks a bank as just used; `continued` when that was what it was kept for.
+    pub(crate) fn touch(&mut self, bank: BankId, continued: bool) {
+        if let Some(mut warm) = self.take(bank) {
+            warm.grace = warm.grace.filter(|_| !continued);
             self.keep(warm);
         }
     }

@@ -113,6 +113,12 @@ pub trait AnswerReader: Send {
     /// Where the next token stands.
     fn position(&self) -> AnswerPosition;
 
+    /// The model is about to end its answer: the tokens that follow instead, while something is still owed. They count
+    /// as drawn and are pushed to the reader.
+    fn instead_of_ending(&self) -> Option<Vec<TokenId>> {
+        None
+    }
+
     /// Ends the answer: whatever was held back is appended to `events`, or the model gets a second chance.
     fn finish(&mut self, ending: Ending, events: &mut Vec<AnswerEvent>) -> AnswerEnd;
 }

@@ -96,7 +96,7 @@ fn tool_call(node: &Node<'_>) -> Result<ToolCall, ApiError> {
     let Some(arguments) = function.present("arguments") else { return Err(function.missing("arguments")) };
     let arguments = match arguments.value() {
         value if value.is_null() => ToolArguments::parse(""),
-        value if value.is_object() => ToolArguments::parse(&value.to_string()),
+        value if value.is_object() => arguments.arguments(),
         value => ToolArguments::parse(value.as_str().ok_or_else(|| arguments.refuse("must be a string or an object"))?),
     };
     Ok(ToolCall { id: fields.str("id")?.unwrap_or_default().to_owned(), name: name.to_owned(), arguments })

@@ -2,11 +2,11 @@
 
 use super::message;
 use crate::ask::{Ask, Reading, Wording};
+use crate::body::JsonBody;
 use crate::reader::{Fields, Node};
 use crate::{ApiError, logprobs, params, structured, thinking, tools};
 use ds4_model::CallRelease;
 use ds4_units::Tokens;
-use serde_json::Value;
 
 /// A request, and how its reply is wanted.
 pub(super) struct ChatRequest {
@@ -16,7 +16,7 @@ pub(super) struct ChatRequest {
     pub(super) token_ids: bool,
 }
 
-pub(super) fn read(body: &Value, reading: Reading<'_>) -> Result<ChatRequest, ApiError> {
+pub(super) fn read(body: &JsonBody, reading: Reading<'_>) -> Result<ChatRequest, ApiError> {
     let body = Node::body(body);
     let fields = body.fields()?;
     let model = fields.str("model")?;

@@ -1,6 +1,7 @@
 //! The body of a completion request, checked.
 
 use crate::ask::{Ask, Reading, Wording};
+use crate::body::JsonBody;
 use crate::reader::{Fields, Node};
 use crate::thinking::Wanted;
 use crate::{ApiError, logprobs, params, structured, thinking};
@@ -21,7 +22,7 @@ pub(super) struct CompletionRequest {
     pub(super) token_ids: bool,
 }
 
-pub(super) fn read(body: &Value, reading: Reading<'_>) -> Result<CompletionRequest, ApiError> {
+pub(super) fn read(body: &JsonBody, reading: Reading<'_>) -> Result<CompletionRequest, ApiError> {
     let body = Node::body(body);
     let fields = body.fields()?;
     let model = fields.str("model")?;

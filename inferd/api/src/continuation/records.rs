@@ -53,6 +53,12 @@ impl Records {
         found.map(|record| record.kept.clone())
     }
 
+    pub(super) fn forget(&mut self, id: &str, now: Instant) -> bool {
+        self.give_up_old(now);
+        let found = self.records.iter().position(|record| record.kept.id.as_deref() == Some(id));
+        found.is_some_and(|index| self.give_up(index))
+    }
+
     pub(super) fn keep(&mut self, kept: Kept, now: Instant) {
         self.give_up_old(now);
         let (calls, before) = kept.said.transcript.calls_of_last_answer();

@@ -104,6 +104,7 @@ impl ApiError {
             Kind::ContinuationLost => Some("continuation_unavailable"),
             Kind::Unauthorized => Some("invalid_api_key"),
             Kind::UnknownModel => Some("model_not_found"),
+            Kind::UnknownResponse => Some("response_not_found"),
             Kind::TooLarge => Some("request_too_large"),
             _ => None,
         }
@@ -124,7 +125,7 @@ impl ApiError {
         match self.kind {
             Kind::Unauthorized => "authentication_error",
             Kind::Forbidden => "permission_error",
-            Kind::UnknownEndpoint | Kind::UnknownModel => "not_found_error",
+            Kind::UnknownEndpoint | Kind::UnknownModel | Kind::UnknownResponse => "not_found_error",
             Kind::TooLarge => "request_too_large",
             Kind::Busy { .. } => "rate_limit_error",
             Kind::Engine => "api_error",

@@ -115,7 +115,7 @@ fn assistant(message: Fields<'_>) -> Result<AssistantMessage, ApiError> {
 
 fn tool_use(fields: Fields<'_>) -> Result<ToolCall, ApiError> {
     let arguments = match fields.get("input") {
-        Some(input) if input.value().is_object() => ToolArguments::parse(&input.value().to_string()),
+        Some(input) if input.value().is_object() => input.arguments(),
         Some(input) => return Err(input.refuse("must be an object")),
         None => ToolArguments::parse(""),
     };

@@ -2,6 +2,7 @@
 
 use super::blocks;
 use crate::ask::{Ask, Reading, Wording};
+use crate::body::JsonBody;
 use crate::continuation::{self, Kept, Protocol, Said};
 use crate::reader::{Fields, Node};
 use crate::structured::{self, Form};
@@ -23,8 +24,8 @@ pub(super) struct MessagesRequest {
     pub(super) caching: bool,
 }
 
-pub(super) fn read(body: &Value, reading: Reading<'_>) -> Result<MessagesRequest, ApiError> {
-    let caching = marks_cache(body);
+pub(super) fn read(body: &JsonBody, reading: Reading<'_>) -> Result<MessagesRequest, ApiError> {
+    let caching = marks_cache(&body.value);
     let body = Node::body(body);
     let fields = body.fields()?;
     let model = fields.str("model")?;

@@ -166,9 +166,9 @@ fn free_text(text: &str) -> ToolArguments {
 }
 
 fn any(fields: Fields<'_>, name: &str) -> ToolArguments {
-    match fields.get(name).map(|node| node.value().clone()) {
-        None => ToolArguments::parse(""),
-        Some(Value::String(text)) => ToolArguments::parse(&text),
-        Some(json) => ToolArguments::parse(&json.to_string()),
+    let Some(node) = fields.get(name) else { return ToolArguments::parse("") };
+    match node.value() {
+        Value::String(text) => ToolArguments::parse(text),
+        _ => node.arguments(),
     }
 }

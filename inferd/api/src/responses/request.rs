@@ -4,6 +4,7 @@ use super::echo::Echo;
 use super::input;
 use super::offer::{self, Names};
 use crate::ask::{Ask, Reading, Wording};
+use crate::body::JsonBody;
 use crate::continuation::{self, Kept, Protocol, Said};
 use crate::reader::{Fields, Node};
 use crate::structured;
@@ -11,7 +12,6 @@ use crate::tools::{self, Offer};
 use crate::{ApiError, logprobs, params, thinking};
 use ds4_model::CallRelease;
 use ds4_units::Tokens;
-use serde_json::Value;
 
 /// A request, and how its reply is wanted.
 pub(super) struct ResponsesRequest {
@@ -24,7 +24,7 @@ pub(super) struct ResponsesRequest {
 }
 
 /// Reads a body. `id` is the response's, under which the turn is kept.
-pub(super) fn read(body: &Value, id: &str, reading: Reading<'_>) -> Result<ResponsesRequest, ApiError> {
+pub(super) fn read(body: &JsonBody, id: &str, reading: Reading<'_>) -> Result<ResponsesRequest, ApiError> {
     let body = Node::body(body);
     let fields = body.fields()?;
     let model = fields.str("model")?;

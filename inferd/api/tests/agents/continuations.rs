@@ -109,6 +109,27 @@ async fn a_response_can_be_gone_on_from_by_its_id() {
 }
 
 #[tokio::test]
+async fn a_kept_response_can_be_forgotten_and_none_be_read_back() {
+    let world = World::saying(&["</think>one", "</think>two"]);
+    let first = world.post(RESPONSES, &json!({"input": "a"})).await.ok();
+    let path = format!("{RESPONSES}/{}", first["id"].as_str().unwrap());
+    let gone_on = json!({"input": "b", "previous_response_id": first["id"]});
+    world.post(RESPONSES, &gone_on).await.ok();
+    let read = world.call("GET", &path).await;
+    assert_eq!((read.status, &read.json()["error"]["code"]), (StatusCode::NOT_FOUND, &json!("response_not_found")));
+    assert!(read.text.contains("previous_response_id"), "{}", read.text);
+    let deleted = world.call("DELETE", &path).await.ok();
+    assert_eq!(deleted, json!({"id": first["id"], "object": "response", "deleted": true}));
+    let lost = world.post(RESPONSES, &gone_on).await;
+    assert_eq!(lost.json()["error"]["code"], "previous_response_not_found");
+    for method in ["GET", "DELETE"] {
+        let reply = world.call(method, &path).await;
+        let error = &reply.json()["error"];
+        assert_eq!((reply.status, &error["param"]), (StatusCode::NOT_FOUND, &json!("response_id")), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn messages_go_on_from_results_too() {
     let world = World::saying(&[&two_calls(), "Done."]);
     let body = json!({"system": "S", "tools": [messages_tool()], "messages": [{"role": "user", "content": "list"}]});

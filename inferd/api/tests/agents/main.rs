@@ -8,6 +8,7 @@ mod world;
 
 mod calls;
 mod captures;
+mod cases;
 mod continuations;
 mod counting;
 mod faults;

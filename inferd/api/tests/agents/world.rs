@@ -254,6 +254,14 @@ impl World {
         Reply { status: head.status, headers: head.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 
+    /// A request without a body.
+    pub(crate) async fn call(&self, method: &str, path: &str) -> Reply {
+        let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        let (head, body) = self.api.router().oneshot(request).await.unwrap().into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Reply { status: head.status, headers: head.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
     /// The prompt that was computed last.
     pub(crate) fn last_prompt(&self) -> String {
         self.prompts.lock().unwrap().last().expect("an answer began").clone()

@@ -10,6 +10,7 @@ mod bodies;
 mod chat;
 mod doors;
 mod hostile;
+mod large;
 mod logprobs;
 mod observability;
 mod phases;

@@ -92,7 +92,7 @@ pub(super) struct ProtocolArgs {
     #[arg(long, value_name = "N", default_value_t = KeepTurns::default().records, env = "DS4_CONT_REGISTRY_MAX")]
     cont_registry_max: usize,
 
-    /// Seconds for which a turn with tool calls is not given up for another
+    /// Seconds for which a turn with tool calls, and its place in memory, is not given up for another
     #[arg(long, value_name = "S", default_value_t = KeepTurns::default().grace.as_secs(), env = "DS4_CONT_GRACE_S")]
     cont_grace_s: u64,
 
@@ -106,6 +106,11 @@ pub(super) struct ProtocolArgs {
 }
 
 impl ProtocolArgs {
+    /// How long the conversation of a turn with tool calls keeps its place in memory.
+    pub(super) fn grace(&self) -> Duration {
+        Duration::from_secs(self.cont_grace_s)
+    }
+
     /// `settings` with these flags.
     pub(super) fn applied_to(&self, settings: Settings) -> Settings {
         let remembers = !self.disable_exact_dsml_tool_replay;
@@ -131,7 +136,7 @@ impl ProtocolArgs {
             remembered_calls: if remembers { self.tool_memory_max_ids } else { 0 },
             keep_turns: KeepTurns {
                 records: self.cont_registry_max,
-                grace: Duration::from_secs(self.cont_grace_s),
+                grace: self.grace(),
                 lifetime: Duration::from_secs(self.cont_ttl_s),
             },
             ..settings

@@ -33,10 +33,13 @@ impl Running {
             NextToken::Complete => return self.close(self.end_of_turn(), tokenizer),
             how @ (NextToken::Sampled | NextToken::Greedy) => {
                 let token = self.draw(logits, how == NextToken::Greedy)?;
-                if stop_tokens.contains(&token) {
+                if !stop_tokens.contains(&token) {
+                    self.take(token, tokenizer)?;
+                } else if let Some(tokens) = self.output.instead_of_ending() {
+                    tokens.into_iter().try_for_each(|token| self.take(token, tokenizer))?;
+                } else {
                     return self.close(self.end_of_turn(), tokenizer);
                 }
-                self.take(token, tokenizer)?;
             }
         }
         if self.output.next() == NextToken::Complete {

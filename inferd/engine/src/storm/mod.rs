@@ -12,7 +12,7 @@ mod vocabulary;
 
 use crate::engine::Queue;
 use crate::scheduler::{Load, Scheduler};
-use crate::{Account, EngineOptions, Event, EventStream, GenerateRequest, RequestFault, Sampling};
+use crate::{Account, EngineOptions, Event, EventStream, GenerateRequest, Keep, RequestFault, Sampling, Watch};
 use codec::PlainCodec;
 use device::{CONTEXT, Device, PAGE, PAGE_TOKENS, PagedModel, follows};
 use ds4_governor::{Census, Consumer, Domain, Floors, Governor, Observation, Pressure, Reason, Source};
@@ -122,6 +122,11 @@ impl Storm {
             constraints: Vec::new(),
             top_logprobs: None,
             prompt_logprobs: false,
+            keep: match max_tokens {
+                0 => Keep::IfFree,
+                1..4 => Keep::Nothing,
+                _ => Keep::Turn,
+            },
         };
         if let Ok((waiting, stream)) = self.queue.enter(request) {
             self.scheduler.push(waiting);
@@ -262,7 +267,7 @@ fn worker(
     let loaded =
         LoadedModel { model: Box::new(PagedModel::new(device)), tokenizer: tokenizer.clone(), codec: codec.clone() };
     let options = EngineOptions { banks: 6, charged_tokens: Tokens(8), ..EngineOptions::default() };
-    (governor, Scheduler::new(loaded, options, account, None))
+    (governor, Scheduler::new(loaded, options, account, None, Watch::default()))
 }
 
 #[test]

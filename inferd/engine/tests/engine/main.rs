@@ -7,6 +7,7 @@ mod company;
 mod disk;
 mod ends;
 mod faults;
+mod keeping;
 mod limits;
 mod memory;
 mod prompt_logprobs;

@@ -2,7 +2,7 @@
 
 use crate::support::model::hash_rule;
 use crate::support::{Bench, hear};
-use ds4_engine::{CHARGED_TOKENS, EngineOptions, Event, IDLE_TRIM, QUEUE_AGE_MAX};
+use ds4_engine::{CHARGED_TOKENS, EngineOptions, Event, GRACE, IDLE_TRIM, QUEUE_AGE_MAX};
 use std::time::Duration;
 
 /// No step is short enough: beside answers, prompts get the fewest rows there may be.
@@ -13,6 +13,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     charged_tokens: CHARGED_TOKENS,
     queue_age_max: QUEUE_AGE_MAX,
     idle_trim: IDLE_TRIM,
+    grace: GRACE,
 };
 
 #[test]

@@ -8,15 +8,16 @@ pub mod vocabulary;
 
 use codec::PlainCodec;
 use ds4_engine::{
-    Account, DiskBanks, DiskOptions, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest,
-    RequestFault, Sampling,
+    Account, DiskBanks, DiskOptions, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, Keep,
+    RequestFault, Sampling, Watch,
 };
 use ds4_governor::{Census, Floors, Governor, Observation, Source};
 use ds4_model::{AnswerMemory, AnswerReader, Conversation, LoadedModel, Prompt, PromptCodec, PromptRecord, Tokenizer};
 use ds4_units::{Bytes, TokenId, Tokens};
 use model::{BYTES_PER_TOKEN, Controls, FakeModel, Rule};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// An engine over a fake model, with the means to steer it.
 pub struct Bench<C = PlainCodec> {
@@ -44,6 +45,26 @@ impl Bench {
             Account::new(governor.clone(), Box::new(observe), None)
         });
         (bench, governor)
+    }
+
+    /// The same, or one with memory for everything, by a watch of the test's own.
+    pub fn by_watch(rule: Rule, options: EngineOptions, room: Option<u64>) -> (Bench, TestWatch) {
+        let watch = TestWatch::default();
+        let account = |controls: &Controls| {
+            let Some(room) = room else { return Account::unlimited() };
+            let controls = controls.clone();
+            let observe = move || {
+                let held = BYTES_PER_TOKEN * controls.tokens_held() as u64;
+                Observation::of(Source::MemAvailable, Bytes(BYTES_PER_TOKEN * room - held))
+            };
+            Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe), None)
+        };
+        let (model, controls) = FakeModel::new(rule, 4_000);
+        let tokenizer = Arc::new(vocabulary::tokenizer());
+        let codec = Arc::new(PlainCodec::new(tokenizer.clone()));
+        let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
+        let engine = Engine::start_by(watch.watch(), loaded, options, account(&controls), None).unwrap();
+        (Bench { engine, controls, tokenizer, codec }, watch)
     }
 
     /// An engine that keeps conversations in `folder`.
@@ -117,6 +138,7 @@ impl<C: PromptCodec + 'static> Bench<C> {
             constraints: Vec::new(),
             top_logprobs: None,
             prompt_logprobs: false,
+            keep: Keep::Turn,
         }
     }
 
@@ -127,6 +149,21 @@ impl<C: PromptCodec + 'static> Bench<C> {
     /// Submits and waits for the end.
     pub fn complete(&self, request: GenerateRequest) -> Heard {
         hear(self.submit(request))
+    }
+}
+
+/// Time as a test lets it pass.
+#[derive(Clone, Default)]
+pub struct TestWatch(Arc<Mutex<Duration>>);
+
+impl TestWatch {
+    pub fn watch(&self) -> Watch {
+        let (start, passed) = (Instant::now(), self.0.clone());
+        Watch::new(move || start + *passed.lock().unwrap())
+    }
+
+    pub fn pass(&self, seconds: u64) {
+        *self.0.lock().unwrap() += Duration::from_secs(seconds);
     }
 }
 

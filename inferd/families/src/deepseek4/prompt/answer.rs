@@ -106,6 +106,11 @@ impl Reader {
         self.surface.push(&text, events);
     }
 
+    /// Whether the request owes its client a call.
+    fn owes_a_call(&self) -> bool {
+        self.tools.is_armed() && matches!(self.tools.choice, ToolChoice::Required | ToolChoice::Named(_))
+    }
+
     fn forced_opening(&self) -> Option<Vec<TokenId>> {
         let name = match &self.tools.choice {
             ToolChoice::Required => None,
@@ -183,6 +188,12 @@ impl AnswerReader for Reader {
 
     fn position(&self) -> AnswerPosition {
         self.surface.position()
+    }
+
+    /// Reasoning that ends without the call it owes is ended as if the model had said so: the call follows.
+    fn instead_of_ending(&self) -> Option<Vec<TokenId>> {
+        let unfinished = self.is_reasoning() && self.owes_a_call() && !self.surface.reasons_to_a_call();
+        unfinished.then(|| vec![self.protocol.markers.end_think])
     }
 
     fn finish(&mut self, ending: Ending, events: &mut Vec<AnswerEvent>) -> AnswerEnd {

@@ -119,17 +119,18 @@ impl Surface {
         false
     }
 
-    /// Reasoning that ends with a complete block: its end was forgotten, if the tools exist.
-    fn settle_tentative(&mut self, ending: Ending, events: &mut Vec<AnswerEvent>) {
-        let State::Reasoning(Some(tentative)) = &self.state else { return };
+    /// Whether the reasoning so far ends with a complete block of calls to tools that exist.
+    pub(super) fn reasons_to_a_call(&self) -> bool {
+        let State::Reasoning(Some(tentative)) = &self.state else { return false };
         let tools = self.rules.calls.as_ref().map(|rules| &rules.tools);
         let known = |call: &BlockCall| tools.is_some_and(|tools| tools.has(&call.name));
         let calls = tentative.block.calls();
-        let meant = tentative.block.state() == BlockState::Closed
-            && !calls.is_empty()
-            && calls.iter().all(known)
-            && matches!(ending, Ending::EndOfTurn { .. });
-        if meant {
+        tentative.block.state() == BlockState::Closed && !calls.is_empty() && calls.iter().all(known)
+    }
+
+    /// Reasoning that ends with a complete block: its end was forgotten, if the tools exist.
+    fn settle_tentative(&mut self, ending: Ending, events: &mut Vec<AnswerEvent>) {
+        if self.reasons_to_a_call() && matches!(ending, Ending::EndOfTurn { .. }) {
             self.adopt_tentative();
             self.accept(events);
         } else {

@@ -157,3 +157,22 @@ fn forced_calls_are_given_their_beginning_and_single_calls_their_end() {
     tokens("</think>").into_iter().for_each(|token| reader.push(token, &mut events));
     assert_eq!(reader.next(), NextToken::Forced(tokens("\n\n<｜DSML｜tool_calls>\n")));
 }
+
+#[test]
+fn reasoning_that_just_ends_still_owes_a_required_call() {
+    let after = |choice: ToolChoice, said: &str| {
+        let tools = ToolUse { choice, ..tools() };
+        let conversation = Conversation { tools, ..Conversation::default() };
+        let mut reader = Reader::new(protocol(), Channel::Reasoning, &conversation, &Arc::default());
+        tokens(said).into_iter().for_each(|token| reader.push(token, &mut Vec::new()));
+        reader
+    };
+    let end = Some(tokens("</think>"));
+    assert_eq!(after(ToolChoice::Required, "hm").instead_of_ending(), end);
+    assert_eq!(after(ToolChoice::Named("now".into()), "").instead_of_ending(), end);
+    assert_eq!(after(ToolChoice::Auto, "hm").instead_of_ending(), None);
+    assert_eq!(after(ToolChoice::Required, "hm</think>").instead_of_ending(), None, "its call is forced already");
+    let block = "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>";
+    assert_eq!(after(ToolChoice::Required, block).instead_of_ending(), None, "its end was forgotten, its call was not");
+    assert_eq!(after(ToolChoice::Required, &format!("{block} or so")).instead_of_ending(), end);
+}
