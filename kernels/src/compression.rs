@@ -64,6 +64,16 @@ impl Selection {
         self.chosen[query].as_deref()
     }
 
+    /// Number of queries.
+    pub fn len(&self) -> usize {
+        self.chosen.len()
+    }
+
+    /// Whether there is no query.
+    pub fn is_empty(&self) -> bool {
+        self.chosen.is_empty()
+    }
+
     /// Every finished row, for each of `rows` queries.
     pub fn all(rows: usize) -> Selection {
         Selection { chosen: vec![None; rows] }

@@ -44,6 +44,11 @@ impl<F: KvFormat> Cuda<F> {
         self.device.upload_rows(rows)
     }
 
+    /// Rows for the host, to look at in the middle of a step. Blocks.
+    pub fn peek(&self, rows: &DeviceRows) -> Result<Rows, BackendError> {
+        self.device.download(rows)
+    }
+
     /// A selection for the host, for each of `queries` queries. Blocks.
     pub fn selection(&self, selection: &DeviceSelection, queries: usize) -> Result<Selection, BackendError> {
         select::download(&self.device, selection, queries)

@@ -6,6 +6,7 @@ use super::loader::Loader;
 use super::matrix::{DeviceMatrix, STACK_MAX};
 use super::rows::DeviceRows;
 use super::vector::DeviceVector;
+use crate::Rows;
 use crate::backend::{Backend, BackendError, Routing};
 use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
 use crate::kv_rows::KvFormat;
@@ -128,6 +129,16 @@ where
 }
 
 impl<F: KvFormat> Cuda<F> {
+    /// Routes from the host, for tests and measurements. Blocks.
+    pub fn upload_routes(&self, routes: &Routes) -> Result<DeviceRoutes, BackendError> {
+        let ids = routes.experts.iter().flatten().map(|&expert| f32::from_bits(expert)).collect();
+        let weights = routes.weights.iter().flatten().copied().collect();
+        Ok(DeviceRoutes {
+            experts: self.device.upload_rows(&Rows::from_values(EXPERTS_USED, ids))?,
+            weights: self.device.upload_rows(&Rows::from_values(EXPERTS_USED, weights))?,
+        })
+    }
+
     /// Brings routes to the host, for tests and measurements. Blocks.
     pub fn download_routes(&self, routes: &DeviceRoutes) -> Result<Routes, BackendError> {
         let experts = self.device.download(&routes.experts)?;

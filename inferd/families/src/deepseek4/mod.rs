@@ -92,6 +92,16 @@ pub fn bind_model(
     }
 }
 
+/// Binds weights to a model on a backend of the caller's own.
+pub fn bind_model_on<B: Backend>(
+    backend: B,
+    file: &ds4_gguf::Model,
+    weights: &Weights,
+    options: &BindOptions,
+) -> Result<Box<dyn Model>, FamilyError> {
+    on(backend, validate(file)?, weights, options)
+}
+
 fn on<B: Backend>(
     backend: B,
     shape: Shape,

@@ -20,7 +20,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    fn line(&mut self, ok: bool, text: &str) {
+    /// Prints a line and counts it.
+    pub(crate) fn line(&mut self, ok: bool, text: &str) {
         println!("{} {text}", if ok { "ok    " } else { "FAILED" });
         *(if ok { &mut self.passed } else { &mut self.failed }) += 1;
     }
@@ -55,33 +56,6 @@ pub(crate) fn against_the_reference(
     Ok(())
 }
 
-/// The CPU backend is the truth at the widths of the published model. Random weights amplify rounding here as well.
-pub(crate) fn against_the_cpu(
-    conversation: &mut Conversation,
-    truth: &mut Conversation,
-    tokens: &[u32],
-    table: &mut Table,
-) -> anyhow::Result<()> {
-    for len in [1, 130, 700] {
-        conversation.restart();
-        truth.restart();
-        let got = conversation.feed(&tokens[..len], ROWS)?;
-        let want = truth.feed(&tokens[..len], ROWS)?;
-        let (cosine, rms) = compare(&got, &want);
-        let apart = got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max);
-        let first = largest(&want, 2);
-        let margin = want[first[0]] - want[first[1]];
-        let same = largest(&got, 1)[0] == first[0];
-        let text = format!(
-            "CPU, {len} tokens: cosine {cosine:.6}, rms {rms:.4}, at most {apart:.4} apart, margin of the first \
-             {margin:.4}, {}",
-            if same { "the same first" } else { "another first" }
-        );
-        table.line(cosine >= 0.999 && (same || margin <= apart), &text);
-    }
-    Ok(())
-}
-
 /// The same prompt at once, in pieces, and with its end token by token.
 pub(crate) fn steps_against_each_other(
     conversation: &mut Conversation,
@@ -106,7 +80,7 @@ pub(crate) fn steps_against_each_other(
 }
 
 /// Ids of the `count` largest logits, the largest first.
-fn largest(logits: &[f32], count: usize) -> Vec<usize> {
+pub(crate) fn largest(logits: &[f32], count: usize) -> Vec<usize> {
     let mut ids: Vec<usize> = (0..logits.len()).collect();
     ids.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
     ids.truncate(count);
@@ -114,7 +88,7 @@ fn largest(logits: &[f32], count: usize) -> Vec<usize> {
 }
 
 /// Cosine of the angle, and the size of the difference relative to `want`.
-fn compare(got: &[f32], want: &[f32]) -> (f64, f64) {
+pub(crate) fn compare(got: &[f32], want: &[f32]) -> (f64, f64) {
     let dot = |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum() };
     let apart: f64 = got.iter().zip(want).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2)).sum();
     (dot(got, want) / (dot(got, got) * dot(want, want)).sqrt(), (apart / dot(want, want)).sqrt())

@@ -2,17 +2,21 @@
 //!
 //! Not a test of `cargo test`: it takes the model file as its argument. The reference was computed from the file that the
 //! generator of synthetic models writes for seed 1; for another file `--no-reference` leaves that part out. With
-//! `--against-cpu` the CPU backend computes the reference instead: for a model of few layers, which host memory holds.
+//! `--against-cpu` the CPU backend computes the reference instead, operation by operation: for a model of few layers, which
+//! host memory holds. With `--profile` it only computes what a profiler is to look at.
 
 mod checks;
 mod conversation;
+mod journal;
 mod reference;
 mod speed;
+mod truth;
+mod watched;
 
 use anyhow::{Context, bail};
 use conversation::Conversation;
 use ds4_gpu::cuda::Gpu;
-use ds4_import::{ComputeDevice, Progress, SelfLoadOptions, self_load};
+use ds4_import::{ComputeDevice, Progress, SelfLoadOptions, Weights, self_load};
 use ds4_model::Model;
 use ds4_model::{BindOptions, KvRounding};
 use ds4_units::{Bytes, Tokens};
@@ -20,6 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
+use truth::Sides;
 
 /// The longest conversation: a prompt of 32k and some answer.
 const CONTEXT: u32 = 33_024;
@@ -43,20 +48,26 @@ fn main() -> anyhow::Result<ExitCode> {
     let file = ds4_gguf::Model::open(&path)?;
     let gpu = Gpu::open(0)?;
     let free = gpu.memory()?.free;
-    let mut conversation = Conversation::new(load(&file, ComputeDevice::Gpu(gpu.clone()))?);
     let reference = reference::read()?;
     let mut table = checks::Table::default();
-    match against {
-        Against::Reference => checks::against_the_reference(&mut conversation, &reference, &mut table)?,
-        Against::Cpu => {
-            let mut truth = Conversation::new(load(&file, ComputeDevice::Cpu)?);
-            checks::against_the_cpu(&mut conversation, &mut truth, &reference.tokens, &mut table)?;
-            return Ok(table.finish());
-        }
-        Against::Nothing => {}
+    let device = load(&file, ComputeDevice::Gpu(gpu.clone()))?;
+    if let Against::Cpu = against {
+        let host = load(&file, ComputeDevice::Cpu)?;
+        let sides = Sides { file: &file, host: &host, device: &device, gpu: &gpu, context: Tokens(CONTEXT) };
+        truth::against_the_cpu(&sides, &reference.tokens, &mut table)?;
+        return Ok(table.finish());
+    }
+    let mut conversation = Conversation::new(bind(&file, &device, &gpu)?);
+    if let Against::Profile = against {
+        speed::profile(&mut conversation, &reference.tokens, &gpu)?;
+        return Ok(table.finish());
+    }
+    if let Against::Reference = against {
+        checks::against_the_reference(&mut conversation, &reference, &mut table)?;
     }
     checks::steps_against_each_other(&mut conversation, &reference.tokens, &mut table)?;
     speed::measure(&mut conversation, &reference.tokens)?;
+    speed::by_rows(&mut conversation, &reference.tokens)?;
     for (purpose, bytes) in conversation.device_memory() {
         println!("device memory beyond the weights: {bytes} {purpose}");
     }
@@ -64,15 +75,23 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(table.finish())
 }
 
-fn load(file: &ds4_gguf::Model, device: ComputeDevice) -> anyhow::Result<Box<dyn Model>> {
+fn load(file: &ds4_gguf::Model, device: ComputeDevice) -> anyhow::Result<Weights> {
     let (began, cancel) = (Instant::now(), AtomicBool::new(false));
-    let loading = SelfLoadOptions { device: device.clone(), reserve: None, progress: &Quiet, cancel: &cancel };
+    let loading = SelfLoadOptions { device, reserve: None, progress: &Quiet, cancel: &cancel };
     let loaded = self_load(file, &loading)?;
     println!("{} loaded in {:.1} s", file.logical_size(), began.elapsed().as_secs_f64());
+    Ok(loaded.weights)
+}
+
+fn bind(file: &ds4_gguf::Model, weights: &Weights, gpu: &Gpu) -> anyhow::Result<Box<dyn Model>> {
     let began = Instant::now();
-    let options =
-        BindOptions { context: Tokens(CONTEXT), kv_rounding: KvRounding::Exact, device, prompt_profile: None };
-    let model = ds4_families::deepseek4::bind_model(file, &loaded.weights, &options)?;
+    let options = BindOptions {
+        context: Tokens(CONTEXT),
+        kv_rounding: KvRounding::Exact,
+        device: ComputeDevice::Gpu(gpu.clone()),
+        prompt_profile: None,
+    };
+    let model = ds4_families::deepseek4::bind_model(file, weights, &options)?;
     println!("bound, self-test included, in {} ms", began.elapsed().as_millis());
     Ok(model)
 }
@@ -82,6 +101,8 @@ enum Against {
     Reference,
     Cpu,
     Nothing,
+    /// Nothing is compared: a profiler looks at some steps.
+    Profile,
 }
 
 struct Arguments {
@@ -97,7 +118,10 @@ fn arguments() -> anyhow::Result<Arguments> {
             "--model" => path = Some(PathBuf::from(arguments.next().context("--model needs a file")?)),
             "--no-reference" => against = Against::Nothing,
             "--against-cpu" => against = Against::Cpu,
-            other => bail!("{other:?} is no argument: --model FILE, --no-reference and --against-cpu are"),
+            "--profile" => against = Against::Profile,
+            other => {
+                bail!("{other:?} is no argument: --model FILE, --no-reference, --against-cpu and --profile are")
+            }
         }
     }
     Ok(Arguments { path, against })

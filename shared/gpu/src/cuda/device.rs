@@ -141,6 +141,19 @@ impl Gpu {
         check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
     }
 
+    /// Runs `work`, waits for the device, and tells a profiler that was started with this process's profiling off that
+    /// only this counts. Without a profiler it does nothing else.
+    pub fn profiled<R>(&self, work: impl FnOnce() -> R) -> Result<R, CudaError> {
+        self.synchronize()?;
+        // SAFETY: takes nothing; a context is current.
+        check("cuProfilerStart", unsafe { sys::cuProfilerStart() })?;
+        let result = work();
+        self.synchronize()?;
+        // SAFETY: as above.
+        check("cuProfilerStop", unsafe { sys::cuProfilerStop() })?;
+        Ok(result)
+    }
+
     /// Makes the context current on this thread, which nearly every call of the driver needs.
     pub(super) fn bind(&self) -> Result<(), CudaError> {
         // SAFETY: `Inner` holds the context, so it is alive.
