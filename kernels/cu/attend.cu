@@ -267,6 +267,8 @@ template <typename Slice> static __device__ __forceinline__ void add_rows(float 
             }
         }
     }
+    // The warp overwrites its slice of the rows next.
+    __syncwarp();
 }
 
 // Where the sums of a head's slice go, multiplied.

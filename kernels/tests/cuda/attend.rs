@@ -31,12 +31,25 @@ const STEPS: [[usize; 2]; 5] = [[300, 1], [1, 1], [1, 200], [70, 1], [1, 130]];
 
 #[test]
 fn rounded_rows_are_attended_to_as_on_the_cpu() {
-    SHAPES.iter().for_each(attends::<PackedRows>);
+    SHAPES.iter().for_each(|shape| attends::<PackedRows>(shape, &STEPS));
 }
 
 #[test]
 fn plain_rows_are_attended_to_as_on_the_cpu() {
-    SHAPES.iter().for_each(attends::<PlainRows>);
+    SHAPES.iter().for_each(|shape| attends::<PlainRows>(shape, &STEPS));
+}
+
+#[test]
+fn attention_of_every_kind_under_a_sanitizer() {
+    let shapes = [
+        Shape { heads: 17, width: 512, ratio: Some(128), top: None },
+        Shape { heads: 5, width: 128, ratio: Some(4), top: Some(8) },
+        Shape { heads: 16, width: 192, ratio: Some(4), top: None },
+    ];
+    for shape in &shapes {
+        attends::<PackedRows>(shape, &[[140, 1], [1, 3]]);
+        attends::<PlainRows>(shape, &[[40, 1], [1, 3]]);
+    }
 }
 
 struct Places {
@@ -93,12 +106,12 @@ fn compressor<B: Backend>(
 }
 
 /// Runs what a layer runs, step by step, on both sides; every step's result is compared.
-fn attends<F: KvFormat>(shape: &Shape) {
+fn attends<F: KvFormat>(shape: &Shape, steps: &[[usize; 2]]) {
     let Shape { heads, width, ratio, top } = *shape;
     let places = places::<F>(shape);
     let mut pair = Pair::<F>::new(2, places.sizes);
     let sinks = rows(90, 1, heads).into_values();
-    for (index, counts) in STEPS.iter().enumerate() {
+    for (index, counts) in steps.iter().enumerate() {
         let (seed, len) = (100 + 10 * index as u64, counts.iter().sum());
         let queries = rows(seed, len, heads * width);
         let new = rows(seed + 1, len, width);

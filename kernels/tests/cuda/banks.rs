@@ -12,16 +12,27 @@ const STEPS: [[usize; 3]; 6] = [[130, 1, 0], [1, 3, 300], [1, 124, 1], [62, 1, 8
 
 #[test]
 fn windows_hold_the_rows_they_hold_on_the_cpu() {
-    windows::<PackedRows>();
-    windows::<PlainRows>();
+    windows::<PackedRows>(&STEPS);
+    windows::<PlainRows>(&STEPS);
 }
 
-fn windows<F: KvFormat>() {
+#[test]
+fn windows_and_compressed_rows_under_a_sanitizer() {
+    const FEW: [[usize; 3]; 3] = [[130, 1, 0], [1, 3, 9], [62, 1, 1]];
+    windows::<PackedRows>(&FEW);
+    windows::<PlainRows>(&FEW);
+    for (ratio, channels, kind) in COMPRESSORS {
+        compressor::<PackedRows>(ratio, channels, kind, &FEW);
+        compressor::<PlainRows>(ratio, channels, kind, &FEW);
+    }
+}
+
+fn windows<F: KvFormat>(steps: &[[usize; 3]]) {
     for width in [512, 128, 192] {
         let array = RowArray { rows: WINDOW, width };
         let place = WindowPlace { offset: 0, array };
         let mut pair = Pair::<F>::new(3, BankSizes { block: 16, recurrent: F::attention_bytes(array) });
-        for (index, counts) in STEPS.iter().enumerate() {
+        for (index, counts) in steps.iter().enumerate() {
             let mut new = rows(31 + index as u64, counts.iter().sum(), width);
             pair.step(counts, |cpu, host, cuda, device| {
                 let mut on_device = up(cuda, &new);
@@ -33,7 +44,7 @@ fn windows<F: KvFormat>() {
         for (bank, (host, device)) in pair.host.iter().zip(&pair.device).enumerate() {
             // Rows and not bytes: the CPU stores the rounded row, whose exponents may be smaller and its codes larger.
             let device = device.recurrent().unwrap();
-            let tokens: usize = STEPS.iter().map(|step| step[bank]).sum();
+            let tokens: usize = steps.iter().map(|step| step[bank]).sum();
             for slot in 0..WINDOW.min(tokens) {
                 let (mut want, mut got) = (vec![0.0; width], vec![0.0; width]);
                 F::read_attention(host.recurrent(), array, slot, &mut want);
@@ -46,18 +57,21 @@ fn windows<F: KvFormat>() {
 
 #[test]
 fn compressors_store_the_rows_they_store_on_the_cpu() {
-    for (ratio, channels, kind) in [
-        (4, 512, RowKind::Attention),
-        (4, 128, RowKind::Index),
-        (128, 512, RowKind::Attention),
-        (4, 128, RowKind::Attention),
-    ] {
-        compressor::<PackedRows>(ratio, channels, kind);
-        compressor::<PlainRows>(ratio, channels, kind);
+    for (ratio, channels, kind) in COMPRESSORS {
+        compressor::<PackedRows>(ratio, channels, kind, &STEPS);
+        compressor::<PlainRows>(ratio, channels, kind, &STEPS);
     }
 }
 
-fn compressor<F: KvFormat>(ratio: usize, channels: usize, kind: RowKind) {
+/// Tokens of a row, its channels, and what it is for.
+const COMPRESSORS: [(usize, usize, RowKind); 4] = [
+    (4, 512, RowKind::Attention),
+    (4, 128, RowKind::Index),
+    (128, 512, RowKind::Attention),
+    (4, 128, RowKind::Attention),
+];
+
+fn compressor<F: KvFormat>(ratio: usize, channels: usize, kind: RowKind, steps: &[[usize; 3]]) {
     let overlapped = ratio == 4;
     let array = RowArray { rows: BLOCK_TOKENS / ratio, width: channels };
     let bytes = if kind == RowKind::Index { F::index_bytes(array) } else { F::attention_bytes(array) };
@@ -68,7 +82,7 @@ fn compressor<F: KvFormat>(ratio: usize, channels: usize, kind: RowKind) {
     let mut pair = Pair::<F>::new(3, sizes);
     let host = make(&pair.cpu, ratio, channels, gate_width, kind, places);
     let device = make(&pair.cuda, ratio, channels, gate_width, kind, places);
-    for (index, counts) in STEPS.iter().enumerate() {
+    for (index, counts) in steps.iter().enumerate() {
         let values = rows(41 + index as u64, counts.iter().sum(), gate_width);
         let gates = rows(51 + index as u64, counts.iter().sum(), gate_width);
         pair.step(counts, |cpu, step, cuda, device_step| {
@@ -78,7 +92,7 @@ fn compressor<F: KvFormat>(ratio: usize, channels: usize, kind: RowKind) {
     }
     let name = format!("{} ratio {ratio}, {channels} channels, {kind:?}", F::NAME);
     for bank in 0..3 {
-        let tokens: usize = STEPS.iter().map(|step| step[bank]).sum();
+        let tokens: usize = steps.iter().map(|step| step[bank]).sum();
         assert_eq!(pair.host[bank].recurrent(), pair.device[bank].recurrent().unwrap(), "unfinished rows, {name}");
         compare_rows(&pair, bank, tokens / ratio, places.1, kind, &name);
     }

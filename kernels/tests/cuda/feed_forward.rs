@@ -89,6 +89,13 @@ fn experts_of_every_type_are_those_of_the_cpu() {
 }
 
 #[test]
+fn experts_under_a_sanitizer() {
+    for types in [[IQ2_XXS, Q2_K, Q8_0], [Q4_K, Q4_K, Q8_0]] {
+        check(&cuda(), &Site { types, stack: 8, width: 256, hidden: 256 }, &[1, 9, 70]);
+    }
+}
+
+#[test]
 fn experts_whose_rows_do_not_fill_panels_are_kept_apart() {
     check(&cuda(), &Site { types: [Q8_0, F16, Q8_0], stack: 9, width: 40 * 8, hidden: 72 * 8 }, &[1, 17, 70]);
     check(&cuda(), &Site { types: [F16, F32, F32], stack: 7, width: 20, hidden: 36 }, &[1, 17, 70]);

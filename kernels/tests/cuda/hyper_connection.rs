@@ -23,8 +23,18 @@ fn site<B: Backend>(backend: &B, mixes: usize, width: usize) -> HyperSite<B> {
 
 #[test]
 fn streams_are_mixed_and_merged_as_on_the_cpu() {
+    mixes(&[(1, 64), (3, 256), (33, 4096), (2, 7168)]);
+}
+
+#[test]
+fn mixing_and_collapsing_under_a_sanitizer() {
+    mixes(&[(1, 64), (3, 512)]);
+    collapses(&[(1, 64, &[0]), (5, 256, &[1, 4])]);
+}
+
+fn mixes(shapes: &[(usize, usize)]) {
     let cuda = cuda();
-    for (len, width) in [(1, 64), (3, 256), (33, 4096), (2, 7168)] {
+    for &(len, width) in shapes {
         let mut streams = rows(14, len, 4 * width);
         let want = cpu().mix(&site(&cpu(), 24, width), &CONSTANTS, &streams);
         let mut device_streams = up(&cuda, &streams);
@@ -41,16 +51,20 @@ fn streams_are_mixed_and_merged_as_on_the_cpu() {
 
 #[test]
 fn wanted_rows_are_collapsed_as_on_the_cpu() {
+    collapses(&[(1, 64, &[0]), (40, 4096, &[3, 39]), (9, 512, &[0, 1, 2, 3, 4, 5, 6, 7, 8])]);
+}
+
+fn collapses(shapes: &[(usize, usize, &[usize])]) {
     let cuda = cuda();
-    for (len, width, wanted) in [(1, 64, vec![0]), (40, 4096, vec![3, 39]), (9, 512, (0..9).collect())] {
+    for &(len, width, wanted) in shapes {
         let streams = rows(16, len, 4 * width);
         let tokens = vec![0; len];
         let want = cpu_step(&tokens, |step| {
-            let step = ds4_kernels::step::Step { wanted: wanted.clone(), ..bare(step) };
+            let step = ds4_kernels::step::Step { wanted: wanted.to_vec(), ..bare(step) };
             cpu().collapse(&site(&cpu(), 4, width), &CONSTANTS, &streams, &step)
         });
         let got = cuda_step(&cuda, &tokens, |step| {
-            let step = ds4_kernels::step::Step { wanted: wanted.clone(), ..bare(step) };
+            let step = ds4_kernels::step::Step { wanted: wanted.to_vec(), ..bare(step) };
             cuda.prepare(&step).unwrap();
             cuda.collapse(&site(&*cuda, 4, width), &CONSTANTS, &up(&cuda, &streams), &step)
         });

@@ -40,6 +40,16 @@ fn products_of_every_type_and_odd_shape_are_those_of_the_cpu() {
 }
 
 #[test]
+fn products_under_a_sanitizer() {
+    let cuda = cuda();
+    for kind in SUPPORTED {
+        for batch in [1, 9, 70] {
+            check(&cuda, kind, 40, 512, 1, batch);
+        }
+    }
+}
+
+#[test]
 fn products_of_the_published_models_shapes_are_those_of_the_cpu() {
     let cuda = cuda();
     let q8 = [(1024, 4096), (512, 4096), (4096, 8192), (2048, 4096), (1536, 7168), (7168, 3072)];

@@ -41,6 +41,14 @@ fn the_best_experts_are_those_of_the_cpu() {
 }
 
 #[test]
+fn routing_under_a_sanitizer() {
+    for (experts, batch) in [(7, 3), (256, 9)] {
+        let (got, want) = best(&cuda(), &rows(batch, experts, 5), Some(vec![0.1; experts]));
+        assert_equal(&got, &want);
+    }
+}
+
+#[test]
 fn ties_go_to_the_lower_id() {
     let (got, want) = best(&cuda(), &Rows::from_values(48, vec![1.0; 96]), None);
     assert_eq!(got.experts, [[0, 1, 2, 3, 4, 5]; 2]);
