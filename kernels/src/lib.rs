@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod bank;
+pub mod ceilings;
 pub mod compression;
 #[cfg(feature = "cuda")]
 pub mod cuda;

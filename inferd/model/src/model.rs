@@ -20,6 +20,15 @@ pub struct ModelInfo {
     pub prefill_rows: usize,
 }
 
+/// What a token at least takes, whatever computes it: what speeds are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenWork {
+    /// Weights that are read for a token computed alone, as the file stores them. Conversations are read beside them.
+    pub weights: Bytes,
+    /// Multiplications and additions of its products, the ones for logits and attention left out.
+    pub operations: u64,
+}
+
 /// Why a step changed nothing. Every bank of the batch is at its previous frontier.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -114,6 +123,11 @@ pub trait Model: Send {
     /// Memory of the device beyond weights and banks, by what it is for. Nothing where the process's own counts.
     fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
         Vec::new()
+    }
+
+    /// What a token at least takes, where the family says it.
+    fn token_work(&self) -> Option<TokenWork> {
+        None
     }
 
     /// Memory a bank of this many tokens needs.

@@ -9,6 +9,7 @@ mod arena;
 mod attend;
 mod backend;
 mod bank;
+mod ceilings;
 mod compress;
 mod device;
 mod embed;
@@ -35,6 +36,7 @@ mod vector;
 
 pub use backend::Cuda;
 pub use bank::{DeviceBank, DeviceCheckpoint};
+pub use ceilings::ceilings;
 pub use device::CudaOptions;
 pub use loader::check;
 pub use matrix::DeviceMatrix;

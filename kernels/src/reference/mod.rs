@@ -5,6 +5,7 @@
 mod attention;
 mod bank;
 pub mod blocks;
+mod ceiling;
 mod compressor;
 mod dot;
 mod exp;
@@ -16,6 +17,7 @@ mod norm;
 mod router;
 
 pub use bank::{HostBank, HostCheckpoint};
+pub(crate) use ceiling::fastest_product;
 
 use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
 use crate::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};

@@ -9,14 +9,8 @@ use crate::error::LoadgenError;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-const WORDS: [&str; 64] = [
-    "river", "stone", "quiet", "garden", "yellow", "market", "seven", "window", "letter", "winter", "bridge", "copper",
-    "follow", "simple", "engine", "paper", "morning", "silver", "village", "carry", "open", "between", "story",
-    "north", "candle", "music", "under", "forest", "number", "travel", "second", "glass", "harbour", "answer",
-    "little", "cloud", "table", "before", "wheel", "island", "summer", "listen", "orange", "field", "measure",
-    "remember", "station", "early", "kitchen", "doctor", "valley", "thunder", "ticket", "pencil", "around", "basket",
-    "school", "engineer", "mountain", "coffee", "library", "gentle", "question", "harvest",
-];
+#[path = "../words.rs"]
+mod words;
 
 /// Every prompt of a run.
 #[derive(Debug)]
@@ -31,7 +25,7 @@ impl Prompts {
     /// Asks the server for tokens. Blocks on it.
     pub(crate) fn prepare(server: &Server, args: &Args) -> Result<Prompts, LoadgenError> {
         let tokens = args.prompt_tokens as usize;
-        let text = words(args.seed, tokens * 2);
+        let text = words::words(args.seed, tokens * 2);
         Ok(Prompts::from_pool(server.tokenize(&text)?, tokens, args.shared_tokens(), args.seed))
     }
 
@@ -47,17 +41,6 @@ impl Prompts {
         let own = (0..self.own_tokens).map(|_| self.pool[(random.next_u64() % self.pool.len() as u64) as usize]);
         self.shared.iter().copied().chain(own).collect()
     }
-}
-
-/// A text of so many random words.
-fn words(seed: u64, count: usize) -> String {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut text = String::new();
-    for _ in 0..count {
-        text.push(' ');
-        text.push_str(WORDS[random.next_u32() as usize % WORDS.len()]);
-    }
-    text
 }
 
 #[cfg(test)]

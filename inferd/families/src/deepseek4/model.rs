@@ -5,6 +5,7 @@ use super::bind::{self, ModelWeights};
 use super::graph;
 use super::layout::BankLayout;
 use super::shape::Shape;
+use super::tensors;
 use ds4_import::Weights;
 use ds4_kernels::Rows;
 use ds4_kernels::backend::{Backend, BackendError};
@@ -12,7 +13,7 @@ use ds4_kernels::bank::{self as kernels, BLOCK_TOKENS, BankSizes};
 use ds4_kernels::step::Step;
 use ds4_model::{
     BankError, BankFormat, BankImage, BindOptions, FamilyError, LogitsWanted, Model, ModelInfo, Segment, StepBatch,
-    StepError, StepLogits,
+    StepError, StepLogits, TokenWork,
 };
 use ds4_units::{BankId, Bytes, Tokens};
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ pub(super) struct DeepSeek4<B: Backend> {
     shape: Shape,
     weights: ModelWeights<B>,
     layout: BankLayout,
+    work: TokenWork,
     banks: BTreeMap<BankId, Bank<B>>,
     next_bank: u32,
 }
@@ -49,8 +51,9 @@ impl<B: Backend> DeepSeek4<B> {
             let problem = format!("heads of {} channels; this device takes {}", shape.head_width, B::HEAD_WIDTH_MAX);
             return Err(FamilyError::Device(problem));
         }
+        let work = tensors::token_work(&shape, weights);
         let weights = bind::bind(&backend, weights, &shape, &layout)?;
-        Ok(DeepSeek4 { info, backend, shape, weights, layout, banks: BTreeMap::new(), next_bank: 0 })
+        Ok(DeepSeek4 { info, backend, shape, weights, layout, work, banks: BTreeMap::new(), next_bank: 0 })
     }
 
     fn check(&self, batch: &StepBatch<'_>) -> Result<(), StepError> {
@@ -228,6 +231,10 @@ impl<B: Backend> Model for DeepSeek4<B> {
 
     fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
         self.backend.memory()
+    }
+
+    fn token_work(&self) -> Option<TokenWork> {
+        Some(self.work)
     }
 
     fn price(&self, tokens: Tokens) -> Bytes {

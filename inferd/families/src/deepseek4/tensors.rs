@@ -4,11 +4,12 @@
 //! Names and dimensions are those of the published files. Dimensions are in file order, inputs first.
 
 use super::shape::{Compression, INDEX_WIDTH, Shape};
+use ds4_import::Weights;
 use ds4_kernels::experts::EXPERTS_USED;
 use ds4_kernels::hyper_connection::{MIX_WIDTH, STREAMS};
 use ds4_kernels::reference::blocks;
-use ds4_model::FamilyError;
-use ds4_units::TensorType;
+use ds4_model::{FamilyError, TokenWork};
+use ds4_units::{Bytes, TensorType};
 
 /// What a tensor is used as, which decides the storage types it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +135,24 @@ fn add_experts(list: &mut List, shape: &Shape, by_token: bool) {
     }
     list.stack("ffn_down_exps.weight", width, hidden, shape.experts);
     list.matrix("ffn_down_shexp.weight", width, hidden);
+}
+
+/// What a token takes of these weights: of a stack of experts the chosen ones, of embeddings nothing to speak of.
+pub(super) fn token_work(shape: &Shape, weights: &Weights) -> TokenWork {
+    let mut work = TokenWork { weights: Bytes::ZERO, operations: 0 };
+    for expected in expected(shape).iter().filter(|expected| expected.role == Role::Matrix) {
+        let (true, Some(tensor)) = (expected.name != "token_embd.weight", weights.tensor(&expected.name)) else {
+            continue;
+        };
+        let elements: usize = expected.dims[..2].iter().product();
+        let used = if expected.dims.len() > 2 { EXPERTS_USED } else { 1 };
+        let elements = (elements * used) as u64;
+        work.weights.0 += elements / tensor.kind().block_len() * tensor.kind().block_bytes();
+        if expected.name != "output.weight" {
+            work.operations += 2 * elements;
+        }
+    }
+    work
 }
 
 /// Checks a tensor table, given as a look-up from name to type and dimensions.
