@@ -10,6 +10,13 @@ use std::ops::Range;
 const REPLAYS: usize = 7;
 
 impl<F: KvFormat> Cuda<F> {
+    /// Marks the present end of the stream, to measure from one mark to another.
+    pub fn mark(&self) -> Result<Event, BackendError> {
+        let mark = Event::timed(&self.device.gpu)?;
+        self.device.stream.record(&mark)?;
+        Ok(mark)
+    }
+
     /// Microseconds that the device takes for `work`: the middle of several replays of its launches, which it records
     /// once as a graph. `work` runs twice before that, so that it has all its memory. Returns the fastest and the slowest
     /// replay as well. Blocks.

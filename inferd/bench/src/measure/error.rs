@@ -15,6 +15,7 @@ pub(crate) enum BenchError {
     Logging(#[from] LoggingError),
     #[error(transparent)]
     Boot(#[from] BootError),
+    #[cfg(feature = "cuda")]
     #[error("the ceilings cannot be measured: {0}")]
     Ceilings(String),
     #[error("{} cannot be read: {cause}", .path.display())]
@@ -37,6 +38,7 @@ impl BenchError {
         match self {
             BenchError::Cpu(_) | BenchError::Logging(_) | BenchError::Refused(_) | BenchError::NoTokens => Exit::Usage,
             BenchError::Boot(error) => error.exit(),
+            #[cfg(feature = "cuda")]
             BenchError::Ceilings(_) => Exit::Device,
             BenchError::Thread(_) | BenchError::Fault(_) => Exit::Engine,
             BenchError::Read { .. } | BenchError::Write { .. } => Exit::Failed,

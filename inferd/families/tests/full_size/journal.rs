@@ -40,6 +40,20 @@ pub(crate) enum Kind {
     Selection,
 }
 
+impl Kind {
+    /// What the operation is called.
+    fn operation(self) -> &'static str {
+        match self {
+            Kind::Value(name) => name,
+            Kind::Streams => "merge",
+            Kind::Unrounded(_) => "(bookkeeping)",
+            Kind::Codes(_) => "store window",
+            Kind::Routes => "route",
+            Kind::Selection => "select",
+        }
+    }
+}
+
 /// A result on the host.
 pub(crate) enum Seen {
     Rows(Rows),
@@ -49,6 +63,7 @@ pub(crate) enum Seen {
 
 enum Mode {
     Off,
+    Clock(Box<dyn Fn() + Send>, Vec<&'static str>),
     Record(Vec<Seen>),
     Compare(Arc<Vec<Seen>>, Taken, Box<Findings>),
 }
@@ -67,6 +82,27 @@ impl Journal {
     /// Keeps every result from now on.
     pub(crate) fn record(&mut self) {
         *self = Journal { mode: Mode::Record(Vec::new()), seen: 0 };
+    }
+
+    /// Calls `mark` after every operation from now on.
+    pub(crate) fn clock(&mut self, mark: impl Fn() + Send + 'static) {
+        *self = Journal { mode: Mode::Clock(Box::new(mark), Vec::new()), seen: 0 };
+    }
+
+    /// The operations that were marked, in order. Marks nothing any more.
+    pub(crate) fn marked(&mut self) -> Vec<&'static str> {
+        match std::mem::replace(&mut self.mode, Mode::Off) {
+            Mode::Clock(_, operations) => operations,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes note of an operation without a result of its own.
+    pub(crate) fn passed(&mut self, operation: &'static str) {
+        if let Mode::Clock(mark, operations) = &mut self.mode {
+            mark();
+            operations.push(operation);
+        }
     }
 
     /// What was kept. Keeps nothing any more.
@@ -93,8 +129,10 @@ impl Journal {
     /// Takes note of a result, which `bring` brings to the host; returns the one to go on with, if it is another.
     pub(crate) fn see(&mut self, kind: Kind, bring: impl FnOnce() -> Seen) -> Option<&Seen> {
         self.seen += 1;
+        self.passed(kind.operation());
         match &mut self.mode {
             Mode::Off => None,
+            Mode::Clock(..) => None,
             Mode::Record(seen) => {
                 seen.push(bring());
                 None

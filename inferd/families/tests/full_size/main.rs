@@ -3,9 +3,11 @@
 //! Not a test of `cargo test`: it takes the model file as its argument. The reference was computed from the file that the
 //! generator of synthetic models writes for seed 1; for another file `--no-reference` leaves that part out. With
 //! `--against-cpu` the CPU backend computes the reference instead, operation by operation: for a model of few layers, which
-//! host memory holds. With `--profile` it only computes what a profiler is to look at.
+//! host memory holds. With `--clock` it says where the time of a prompt goes, with `--profile` it only
+//! computes what a profiler is to look at.
 
 mod checks;
+mod clock;
 mod conversation;
 mod journal;
 mod reference;
@@ -57,6 +59,11 @@ fn main() -> anyhow::Result<ExitCode> {
         truth::against_the_cpu(&sides, &reference.tokens, &mut table)?;
         return Ok(table.finish());
     }
+    if let Against::Clock = against {
+        let sides = Sides { file: &file, host: &device, device: &device, gpu: &gpu, context: Tokens(CONTEXT) };
+        clock::clock(&sides, &reference.tokens)?;
+        return Ok(table.finish());
+    }
     let mut conversation = Conversation::new(bind(&file, &device, &gpu)?);
     if let Against::Profile = against {
         speed::profile(&mut conversation, &reference.tokens, &gpu)?;
@@ -103,6 +110,8 @@ enum Against {
     Nothing,
     /// Nothing is compared: a profiler looks at some steps.
     Profile,
+    /// Nothing is compared: operations are timed.
+    Clock,
 }
 
 struct Arguments {
@@ -119,9 +128,8 @@ fn arguments() -> anyhow::Result<Arguments> {
             "--no-reference" => against = Against::Nothing,
             "--against-cpu" => against = Against::Cpu,
             "--profile" => against = Against::Profile,
-            other => {
-                bail!("{other:?} is no argument: --model FILE, --no-reference, --against-cpu and --profile are")
-            }
+            "--clock" => against = Against::Clock,
+            other => bail!("{other:?} is no argument: --model FILE and what the head of this file names are"),
         }
     }
     Ok(Arguments { path, against })

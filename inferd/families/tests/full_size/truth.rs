@@ -42,13 +42,13 @@ pub(crate) struct Sides<'a> {
 }
 
 /// A model whose operations can be looked at.
-struct Side {
-    conversation: Conversation,
+pub(crate) struct Side {
+    pub(crate) conversation: Conversation,
     journal: Arc<Mutex<Journal>>,
 }
 
 impl Side {
-    fn new<B: Observed>(backend: B, sides: &Sides<'_>, weights: &Weights) -> anyhow::Result<Side> {
+    pub(crate) fn new<B: Observed>(backend: B, sides: &Sides<'_>, weights: &Weights) -> anyhow::Result<Side> {
         let journal = Arc::new(Mutex::new(Journal::new()));
         let watched = Watched::new(backend, Arc::clone(&journal));
         // Only the context counts: the backend is there already, and with it device and rounding.
@@ -62,7 +62,7 @@ impl Side {
         Ok(Side { conversation: Conversation::new(model), journal })
     }
 
-    fn journal(&self) -> std::sync::MutexGuard<'_, Journal> {
+    pub(crate) fn journal(&self) -> std::sync::MutexGuard<'_, Journal> {
         self.journal.lock().expect("nobody panicked")
     }
 

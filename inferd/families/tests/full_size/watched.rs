@@ -271,6 +271,7 @@ impl<B: Observed> Backend for Watched<B> {
         let gates_of_truth = self.replaced(Kind::Unrounded("compressor's gates"), gates);
         let values = values_of_truth.as_ref().unwrap_or(values);
         self.inner.compress(step, compressor, values, gates_of_truth.as_ref().unwrap_or(gates));
+        self.journal().passed("compress");
     }
 
     fn select_all(&self, step: &Step<'_, Self::Bank>) -> Self::Selection {
