@@ -4,6 +4,7 @@ use crate::phase::{Phase, Serving};
 use crate::state::{ServerState, Shared};
 use crate::{Settings, Traces, routes};
 use axum::Router;
+use ds4_model::AnswerMemory;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,11 @@ impl Api {
     /// A server that is loading. What `traces` names is written there.
     pub fn new(settings: Settings, traces: impl Into<Traces>) -> Api {
         Api { shared: ServerState::new(settings, traces.into()) }
+    }
+
+    /// What earlier answers said exactly, to be filled with what outlived an earlier process.
+    pub fn memory(&self) -> Arc<AnswerMemory> {
+        self.shared.memory.clone()
     }
 
     /// The routes as a service.

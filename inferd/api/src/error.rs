@@ -57,7 +57,8 @@ pub(crate) enum Kind {
 }
 
 /// A request's failure, as the client will see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct ApiError {
     kind: Kind,
     message: String,

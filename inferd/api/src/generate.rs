@@ -36,7 +36,12 @@ fn worth_of(max_tokens: Tokens) -> Keep {
 /// Renders and tokenises. Blocks for as long as that takes: call it on the pool. `prompt_field` is what an error about
 /// the prompt points at.
 pub(crate) fn prepare(reading: Reading<'_>, ask: Ask, prompt_field: &str) -> Result<Prepared, ApiError> {
-    let prompt = render(reading, &ask.wording, prompt_field)?;
+    let mut prompt = render(reading, &ask.wording, prompt_field)?;
+    if let Wording::Conversation(conversation) = &ask.wording
+        && reading.serving.engine.keeps_on_disk()
+    {
+        prompt.record.note_answers(reading.memory.sampled_parts(&conversation.messages));
+    }
     let codec = &reading.serving.codec;
     let reader = match &ask.wording {
         Wording::Conversation(conversation) => codec.read_answer(&prompt.rendered, conversation, reading.memory),

@@ -5,11 +5,12 @@ use crate::state::Shared;
 use crate::telemetry::valid;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use ds4_engine::Observatory;
+use ds4_engine::{DiskStats, Eviction, HitKind, Miss, Observatory, Quarantine, SaveReason};
 use ds4_governor::{Class, Consumer, Domain, Reason, Verdict};
 use http::header;
 use prometheus::proto::MetricFamily;
-use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{Counter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use std::time::Duration;
 
 pub(crate) async fn metrics(State(shared): State<Shared>) -> Response {
     let mut families = shared.telemetry.gather();
@@ -54,6 +55,12 @@ impl Now {
         valid(self.0.register(Box::new(gauge)));
     }
 
+    fn seconds(&self, name: &str, help: &str, value: Duration) {
+        let counter = valid(Counter::new(name, help));
+        counter.inc_by(value.as_secs_f64());
+        valid(self.0.register(Box::new(counter)));
+    }
+
     fn gauge(&self, name: &str, help: &str, value: u64) {
         self.gauges(name, help, [], &[([], value)]);
     }
@@ -69,8 +76,40 @@ fn now(shared: &Shared) -> Vec<MetricFamily> {
         now.gauge("ds4_queue_bytes", "Bytes of their prompts", serving.engine.queued_bytes().0);
         engine(&now, serving.engine.observatory());
         memory(&now, serving.engine.observatory());
+        if let Some(stats) = serving.engine.observatory().disk() {
+            kv_disk(&now, &stats);
+        }
     }
     now.0.gather()
+}
+
+/// Conversations on disk; only where there is a folder for them.
+fn kv_disk(now: &Now, stats: &DiskStats) {
+    now.gauge("ds4_kv_disk_files", "Conversations on disk that this worker can use", stats.files);
+    now.gauge("ds4_kv_disk_bytes", "Bytes of all files of the folder", stats.bytes.0);
+    now.gauge("ds4_kv_disk_budget_bytes", "Bytes they may take", stats.budget.0);
+    now.seconds("ds4_kv_disk_index_seconds", "Time that reading the folder took at the start", stats.index_time);
+    let stores = SaveReason::ALL.iter().enumerate().flat_map(|(index, reason)| {
+        [([reason.name(), "ok"], stats.saves[index]), ([reason.name(), "failed"], stats.saves_failed[index])]
+    });
+    let stores: Vec<([&str; 2], u64)> = stores.collect();
+    now.counters("ds4_kv_disk_stores_total", "Saves", ["reason", "result"], &stores);
+    now.counter("ds4_kv_disk_written_bytes_total", "Bytes written", stats.written.0);
+    now.seconds("ds4_kv_disk_store_seconds_total", "Time that saves took", stats.save_time);
+    let kinds = HitKind::ALL.iter().zip(stats.hits).map(|(kind, count)| ([kind.name()], count));
+    now.counters("ds4_kv_disk_hits_total", "Prompts whose beginning was found", ["kind"], &kinds.collect::<Vec<_>>());
+    let reasons = Miss::ALL.iter().zip(stats.misses).map(|(why, count)| ([why.name()], count));
+    let help = "Prompts for which nothing was restored";
+    now.counters("ds4_kv_disk_misses_total", help, ["reason"], &reasons.collect::<Vec<_>>());
+    let restores = [(["ok"], stats.loads), (["failed"], stats.loads_failed)];
+    now.counters("ds4_kv_disk_restores_total", "Conversations read", ["result"], &restores);
+    now.counter("ds4_kv_disk_read_bytes_total", "Bytes read by restores", stats.read.0);
+    now.seconds("ds4_kv_disk_restore_seconds_total", "Time that restores took", stats.load_time);
+    now.counter("ds4_kv_disk_tokens_saved_total", "Tokens that restores saved computing", stats.tokens_restored);
+    let evictions = Eviction::ALL.iter().zip(stats.evictions).map(|(why, count)| ([why.name()], count));
+    now.counters("ds4_kv_disk_evictions_total", "Files given up", ["reason"], &evictions.collect::<Vec<_>>());
+    let bad = Quarantine::ALL.iter().zip(stats.quarantined).map(|(when, count)| ([when.name()], count));
+    now.counters("ds4_kv_disk_quarantined_total", "Files set aside as damaged", ["reason"], &bad.collect::<Vec<_>>());
 }
 
 fn engine(now: &Now, observatory: &Observatory) {
@@ -97,6 +136,7 @@ fn engine(now: &Now, observatory: &Observatory) {
             (["warm"], stats.admits_exact),
             (["partial_truncate"], stats.admits_partial),
             (["fork"], stats.admits_fork),
+            (["disk"], stats.admits_disk),
         ],
     );
     now.counters(

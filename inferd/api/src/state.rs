@@ -21,7 +21,7 @@ pub(crate) struct ServerState {
     pub(crate) phase: PhaseCell,
     pub(crate) bodies: BodyBudget,
     pub(crate) pool: RenderPool,
-    memory: Arc<AnswerMemory>,
+    pub(crate) memory: Arc<AnswerMemory>,
     grammars: GrammarCell,
     pub(crate) continuations: Continuations,
     pub(crate) fuse: Fuse,

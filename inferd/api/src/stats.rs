@@ -6,6 +6,7 @@ use crate::state::Shared;
 use crate::telemetry::SHED_REASONS;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use ds4_engine::{DiskStats, Eviction, HitKind, Miss, Quarantine, SaveReason};
 use ds4_governor::{Class, Consumer, Domain, Reason};
 use http::{HeaderMap, StatusCode, header};
 use serde_json::{Map, Value, json};
@@ -38,6 +39,9 @@ fn board(shared: &Shared) -> Map<String, Value> {
                 }),
             );
             board.insert("cache".into(), cache(&serving));
+            if let Some(disk) = serving.engine.observatory().disk() {
+                board.insert("kv_disk".into(), kv_disk(&disk));
+            }
             board.insert("memory".into(), memory(&serving));
             board.insert("governor".into(), governor(&serving));
         }
@@ -82,12 +86,39 @@ fn cache(serving: &Serving) -> Value {
         "admits_warm": stats.admits_exact,
         "admits_fork": stats.admits_fork,
         "admits_partial_truncate": stats.admits_partial,
+        "admits_disk": stats.admits_disk,
         "tokens_prefilled_computed": stats.prefilled_computed,
         "tokens_prefilled_cached": stats.prefilled_cached,
         "warm_records": stats.warm,
         "banks_live": stats.running + stats.warm,
         "banks_total": stats.banks,
         "reclaimed_banks": stats.reclaimed_banks,
+    })
+}
+
+/// Conversations on disk; only where there is a folder for them.
+fn kv_disk(stats: &DiskStats) -> Value {
+    fn by<K: Copy>(kinds: &[K], name: impl Fn(K) -> &'static str, counts: &[u64]) -> Value {
+        kinds.iter().zip(counts).map(|(&kind, &count)| (name(kind).to_owned(), Value::from(count))).collect()
+    }
+    json!({
+        "files": stats.files,
+        "bytes": stats.bytes.0,
+        "budget_bytes": stats.budget.0,
+        "index_ms": stats.index_time.as_millis() as u64,
+        "stores": by(SaveReason::ALL, SaveReason::name, &stats.saves),
+        "stores_failed": by(SaveReason::ALL, SaveReason::name, &stats.saves_failed),
+        "bytes_written": stats.written.0,
+        "store_ms": stats.save_time.as_millis() as u64,
+        "hits": by(HitKind::ALL, HitKind::name, &stats.hits),
+        "misses": by(Miss::ALL, Miss::name, &stats.misses),
+        "restores": stats.loads,
+        "restores_failed": stats.loads_failed,
+        "bytes_read": stats.read.0,
+        "restore_ms": stats.load_time.as_millis() as u64,
+        "tokens_saved": stats.tokens_restored,
+        "evictions": by(Eviction::ALL, Eviction::name, &stats.evictions),
+        "quarantined": by(Quarantine::ALL, Quarantine::name, &stats.quarantined),
     })
 }
 

@@ -400,14 +400,8 @@ mod tests {
 
     #[test]
     fn what_does_not_work_yet_is_refused_by_name() {
-        for flag in [
-            "--kv-cache-boundary-trim-tokens=5",
-            "--kv-cache-reject-different-quant",
-            "--prefill-chunk-live",
-            "--mtp",
-            "--mtp-draft=2",
-            "--dspark",
-        ] {
+        for flag in ["--kv-cache-reject-different-quant", "--prefill-chunk-live", "--mtp", "--mtp-draft=2", "--dspark"]
+        {
             let error = read(&["-m", "x.gguf", flag, "value"]).unwrap_err().to_string();
             let name = flag.split('=').next().unwrap();
             assert!(error.starts_with(&format!("{name} ")), "{error}");
@@ -443,6 +437,7 @@ mod tests {
         let disk = read(&["--kv-disk-dir", "d", "--kv-disk-space-mb", "0"]).unwrap().disk.unwrap();
         assert_eq!((disk.folder.to_str(), disk.budget, disk.min_tokens.0), (Some("d"), Bytes::gib(4), 512));
         assert_eq!((disk.cold_max_tokens.0, disk.interval_tokens.0), (30_000, 2048));
+        assert_eq!((disk.trim_tokens.0, disk.align_tokens.0), (32, 128));
     }
 
     #[test]

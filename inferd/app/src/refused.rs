@@ -2,15 +2,13 @@
 
 use std::ffi::OsString;
 
-const BOUNDARY: &str = "is not needed: a conversation can be saved at any token. Leave it out";
 const QUANT: &str = "is always so: a conversation is restored for the very same weights only. Leave it out";
 const SPECULATION: &str = "needs speculative decoding, which this version does not have yet: leave it out";
 
 const LIVE_CHUNK: &str = "is measured now: --step-ms says how long a step may take while answers are being written";
 
 /// Flags by the beginning of their name.
-const REFUSED: [(&str, &str); 7] = [
-    ("--kv-cache-boundary-", BOUNDARY),
+const REFUSED: [(&str, &str); 6] = [
     ("--kv-cache-reject-", QUANT),
     ("--prefill-chunk-live", LIVE_CHUNK),
     ("--mtp", SPECULATION),

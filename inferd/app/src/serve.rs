@@ -6,7 +6,7 @@ use ds4_boot::{Booted, ComputeDevice, ModelFile, default_floor, observer};
 use ds4_engine::{Account, DiskBanks, DiskOptions, Engine, EngineOptions};
 use ds4_governor::{BankPlan, BankPrices, Census, Floors, Governor, plan_banks};
 use ds4_host::{Exit, StopSignals, append_private, printable, printable_path};
-use ds4_model::{LoadedModel, Model};
+use ds4_model::{AnswerMemory, LoadedModel, Model};
 use ds4_units::{Bytes, Tokens};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -104,7 +104,8 @@ async fn boot_and_wait(
 ) -> Result<Engine, Failure> {
     let (options, max_seqs) = (config.engine, config.max_seqs);
     let floor = config.memory_floor;
-    let booting = tokio::task::spawn_blocking(move || boot(&config, &cancel));
+    let memory = api.memory();
+    let booting = tokio::task::spawn_blocking(move || boot(&config, &memory, &cancel));
     let (model_id, booted, disk) =
         booting.await.map_err(|error| (Exit::Failed, format!("booting failed: {error}")))??;
     let (tokenizer, codec) = (booted.loaded.tokenizer.clone(), booted.loaded.codec.clone());
@@ -141,22 +142,27 @@ fn account(model: &dyn Model, device: &ComputeDevice, floor: Bytes, asked: Optio
     (Account::new(Governor::new(floors, Census::default()), Box::new(observe), None), plan)
 }
 
-fn boot(config: &Config, cancel: &AtomicBool) -> Result<(String, Booted, Option<DiskBanks>), Failure> {
+fn boot(
+    config: &Config,
+    memory: &AnswerMemory,
+    cancel: &AtomicBool,
+) -> Result<(String, Booted, Option<DiskBanks>), Failure> {
     let failed = |error: ds4_boot::BootError| (error.exit(), error.to_string());
     let file = ModelFile::open(&config.model, cancel).map_err(failed)?;
     let model_id = config.model_id.clone().unwrap_or_else(|| file.default_id());
     let worker = format!("ds4-server-{}", std::process::id());
     let booted = file.load(&config.model, &worker, cancel).map_err(failed)?;
-    let disk = config.disk.as_ref().map(|options| open_disk(options, &booted)).transpose()?;
+    let disk = config.disk.as_ref().map(|options| open_disk(options, memory, &booted)).transpose()?;
     Ok((model_id, booted, disk))
 }
 
 /// Reads which conversations are on disk for this model.
-fn open_disk(options: &DiskOptions, booted: &Booted) -> Result<DiskBanks, Failure> {
+fn open_disk(options: &DiskOptions, memory: &AnswerMemory, booted: &Booted) -> Result<DiskBanks, Failure> {
     let began = Instant::now();
     let LoadedModel { model, tokenizer, codec } = &booted.loaded;
     let disk = DiskBanks::open(options, booted.identity.0, codec.renderer_version(), model.as_ref(), tokenizer.clone());
     let disk = disk.map_err(|error| (Exit::Usage, format!("--kv-disk-dir: {error}")))?;
+    disk.recall_into(memory);
     let stats = disk.stats();
     info!(
         folder = %printable_path(&options.folder),

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
@@ -36,13 +36,21 @@ pub enum FolderError {
 pub struct Folder {
     folder: File,
     lock: Mutex<Option<File>>,
+    /// The subfolder that was used last: reading thousands of files opens it once.
+    recent: Mutex<Option<(String, Arc<OwnedFd>)>>,
 }
 
 impl Folder {
     /// Opens the folder, or makes it with its parents, mode 0700.
     pub fn open(path: &Path) -> Result<Folder, FolderError> {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|source| FolderError::Io { action: "make", path: path.to_owned(), source })?;
+        Folder::existing(path)
+    }
+
+    /// Opens a folder that is there already.
+    pub fn existing(path: &Path) -> Result<Folder, FolderError> {
         let failed = |action, source| FolderError::Io { action, path: path.to_owned(), source };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| failed("make", source))?;
         let folder = openat(nix::fcntl::AT_FDCWD, path, FOLDER_FLAGS, Mode::empty());
         let folder = File::from(folder.map_err(|errno| failed("open", errno.into()))?);
         let facts = folder.metadata().map_err(|source| failed("look at", source))?;
@@ -52,17 +60,23 @@ impl Folder {
         if facts.mode() & 0o077 != 0 {
             return Err(FolderError::Mode { path: path.to_owned(), mode: facts.mode() & 0o777 });
         }
-        Ok(Folder { folder, lock: Mutex::new(None) })
+        Ok(Folder { folder, lock: Mutex::default(), recent: Mutex::default() })
     }
 
-    fn subfolder(&self, folder: &str) -> io::Result<OwnedFd> {
-        Ok(openat(self.folder.as_fd(), folder, FOLDER_FLAGS, Mode::empty())?)
+    fn subfolder(&self, folder: &str) -> io::Result<Arc<OwnedFd>> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, open)) = recent.as_ref().filter(|(name, _)| name == folder) {
+            return Ok(open.clone());
+        }
+        let open = Arc::new(openat(self.folder.as_fd(), folder, FOLDER_FLAGS, Mode::empty())?);
+        *recent = Some((folder.to_owned(), open.clone()));
+        Ok(open)
     }
 }
 
 impl Disk for Folder {
     fn claim(&self) -> io::Result<bool> {
-        let mut lock = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_some() {
             return Ok(true);
         }
@@ -92,7 +106,8 @@ impl Disk for Folder {
     }
 
     fn files(&self, folder: &str) -> io::Result<Vec<FileFacts>> {
-        let entries = list(self.subfolder(folder)?)?;
+        // A descriptor of its own: copies share the place where reading a folder has got to.
+        let entries = list(openat(self.folder.as_fd(), folder, FOLDER_FLAGS, Mode::empty())?)?;
         let files = entries.into_iter().filter(|(_, stat)| kind(stat) == SFlag::S_IFREG);
         Ok(files
             .map(|(name, stat)| FileFacts {
@@ -129,7 +144,7 @@ impl Disk for Folder {
     }
 
     fn sync(&self, folder: &str) -> io::Result<()> {
-        File::from(self.subfolder(folder)?).sync_all()
+        File::from(self.subfolder(folder)?.try_clone()?).sync_all()
     }
 
     fn touch(&self, folder: &str, file: &str) -> io::Result<()> {

@@ -5,11 +5,11 @@ mod victim;
 
 pub(crate) use victim::Victim;
 
-use crate::format::Front;
+use crate::format::{Front, RememberedId};
 use crate::keys::{Digest, Keys};
 use crate::name::Name;
 use ds4_units::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An entry of the index; never given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +33,8 @@ pub(crate) struct Entry {
     pub(crate) pins: u32,
     /// A later file holds all of its blocks again.
     pub(crate) superseded: bool,
+    /// What its tool map remembers.
+    pub(crate) remembered: Vec<RememberedId>,
 }
 
 /// A file of ours that is not for this worker: of another identity, or set aside.
@@ -68,7 +70,7 @@ impl Index {
 
     /// Enters a file. `parent` must be in the index if the front names one.
     pub(crate) fn insert(&mut self, new: NewEntry<'_>) -> EntryId {
-        let NewEntry { name, size, front, parent, used } = new;
+        let NewEntry { name, size, front, parent, used, remembered } = new;
         let id = EntryId(self.next_id);
         self.next_id += 1;
         self.by_name.insert(name, id);
@@ -93,6 +95,7 @@ impl Index {
             children: 0,
             pins: 0,
             superseded: false,
+            remembered,
         };
         self.entries.insert(id, entry);
         id
@@ -170,6 +173,12 @@ impl Index {
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
+
+    /// What the tool maps of a file and of those it continues remember.
+    pub(crate) fn remembered_before(&self, id: Option<EntryId>) -> BTreeSet<RememberedId> {
+        let chain = id.map_or_else(Vec::new, |id| self.chain(id));
+        chain.into_iter().filter_map(|id| self.get(id)).flat_map(|entry| entry.remembered.iter().copied()).collect()
+    }
 }
 
 /// A file to enter.
@@ -179,4 +188,5 @@ pub(crate) struct NewEntry<'a> {
     pub(crate) front: &'a Front,
     pub(crate) parent: Option<EntryId>,
     pub(crate) used: u64,
+    pub(crate) remembered: Vec<RememberedId>,
 }

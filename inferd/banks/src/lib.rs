@@ -9,6 +9,7 @@
 //! [`Service`] puts the disk on threads of its own, behind bounded queues. The crate knows nothing of models: bank
 //! bytes come through [`BankBytes`] and leave in [`Loaded`].
 
+mod catalog;
 mod disk;
 mod folder;
 mod format;
@@ -24,14 +25,15 @@ mod stats;
 mod store;
 mod transcript;
 
+pub use catalog::{Catalog, Described, Entry, Listed};
 pub use disk::{Disk, FileFacts, ReadFile, WriteFile};
 pub use folder::{Folder, FolderError};
-pub use format::{FileFault, SaveReason, ToolCall};
+pub use format::{FileFault, Remembered, SaveReason};
 pub use identity::{Geometry, Identity, IdentityDigest};
-pub use inspect::{Summary, summarize, verify};
+pub use inspect::{Summary, read_said, summarize, verify};
 pub use name::Name;
-pub use service::{LoadTicket, Service};
+pub use service::{LoadTicket, Service, Unusable};
 pub use snapshot::{BankBytes, Found, Kept, Loaded, SavePlan, Snapshot};
-pub use stats::Stats;
+pub use stats::{Eviction, HitKind, Miss, Quarantine, Stats};
 pub use store::{LoadError, NotSaved, Saved, Store, StoreOptions};
 pub use transcript::{Piece, PieceEnd, PieceKind, Transcript, TranscriptError};

@@ -15,6 +15,9 @@ pub const TOOL_CALLS_MAX: usize = 100_000;
 /// Largest tool map of a file.
 pub const TOOLS_BYTES_MAX: Bytes = Bytes::mib(512);
 
+/// Bytes of tool maps that are read when a folder is: of the conversations used last.
+pub const REMEMBERED_BYTES_MAX: Bytes = Bytes::mib(256);
+
 /// Longest id of a tool call, in bytes.
 pub const TOOL_ID_MAX: usize = 256;
 

@@ -1,7 +1,8 @@
 //! The disk on threads of its own: one that saves, one that restores, each behind a bounded queue.
 
+use crate::format::FileFault;
 use crate::limits::{LOADS_WAITING_MAX, SAVE_BYTES_WAITING_MAX, SAVES_WAITING_MAX};
-use crate::snapshot::{Found, Loaded, Snapshot};
+use crate::snapshot::{Found, Kept, Loaded, Snapshot};
 use crate::store::{LoadError, NotSaved, Store};
 use std::io;
 use std::sync::Arc;
@@ -11,30 +12,36 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{debug, warn};
 
-/// A store and its threads. No call but [`Service::close`] blocks on the disk.
-pub struct Service {
+/// A store and its threads. No call but [`Service::close`] blocks on the disk. `R` is what a restore gives: what the
+/// restoring thread makes of what was read.
+pub struct Service<R> {
     store: Arc<Store>,
     saves: Queue<Snapshot>,
-    loads: Queue<(Found, SyncSender<Result<Loaded, LoadError>>)>,
+    loads: Queue<Load<R>>,
     bytes_waiting: Arc<AtomicU64>,
 }
+
+type Load<R> = (Found, SyncSender<Result<R, LoadError>>);
 
 struct Queue<T> {
     sender: SyncSender<T>,
     thread: JoinHandle<()>,
 }
 
+/// A restored conversation whose bytes are whole and of no use: its file is set aside.
+pub struct Unusable {
+    /// Its file.
+    pub kept: Kept,
+    /// What is wrong.
+    pub why: String,
+}
+
 /// A restore in progress.
-pub struct LoadTicket(Receiver<Result<Loaded, LoadError>>);
+pub struct LoadTicket<R>(Receiver<Result<R, LoadError>>);
 
-impl LoadTicket {
-    /// The result, once it is there.
-    pub fn poll(&self) -> Option<Result<Loaded, LoadError>> {
-        self.wait_for(Duration::ZERO)
-    }
-
+impl<R> LoadTicket<R> {
     /// The result, if it comes within `patience`.
-    pub fn wait_for(&self, patience: Duration) -> Option<Result<Loaded, LoadError>> {
+    pub fn wait_for(&self, patience: Duration) -> Option<Result<R, LoadError>> {
         match self.0.recv_timeout(patience) {
             Ok(result) => Some(result),
             Err(RecvTimeoutError::Timeout) => None,
@@ -43,7 +50,7 @@ impl LoadTicket {
     }
 
     /// The result; blocks until it is there.
-    pub fn wait(self) -> Result<Loaded, LoadError> {
+    pub fn wait(self) -> Result<R, LoadError> {
         self.0.recv().unwrap_or(Err(LoadError::Gone))
     }
 }
@@ -65,9 +72,12 @@ impl<T: Send + 'static> Queue<T> {
     }
 }
 
-impl Service {
-    /// Starts the threads.
-    pub fn start(store: Arc<Store>) -> io::Result<Service> {
+impl<R: Send + 'static> Service<R> {
+    /// Starts the threads. `finish` checks what was read and makes of it what restores give, on the restoring thread.
+    pub fn start(
+        store: Arc<Store>,
+        mut finish: impl FnMut(Loaded) -> Result<R, Unusable> + Send + 'static,
+    ) -> io::Result<Service<R>> {
         let bytes_waiting = Arc::new(AtomicU64::new(0));
         let (saving, waiting) = (store.clone(), bytes_waiting.clone());
         let saves = Queue::start("kv-save", SAVES_WAITING_MAX, move |snapshot: Snapshot| {
@@ -85,8 +95,13 @@ impl Service {
             waiting.fetch_sub(snapshot.bank.held().0, Ordering::AcqRel);
         })?;
         let loading = store.clone();
-        let loads = Queue::start("kv-load", LOADS_WAITING_MAX, move |(found, reply): (Found, SyncSender<_>)| {
-            let result = loading.load(found);
+        let loads = Queue::start("kv-load", LOADS_WAITING_MAX, move |(found, reply): Load<R>| {
+            let result = loading.load(found).and_then(|loaded| {
+                finish(loaded).map_err(|Unusable { kept, why }| {
+                    loading.refuse(&kept, &why);
+                    LoadError::Damaged(FileFault::Contents(why))
+                })
+            });
             if let Err(error) = &result {
                 warn!(%error, "a conversation was not restored");
             }
@@ -123,7 +138,7 @@ impl Service {
     }
 
     /// Has a conversation read; `None` when too many wait already.
-    pub fn load(&self, found: Found) -> Option<LoadTicket> {
+    pub fn load(&self, found: Found) -> Option<LoadTicket<R>> {
         let (reply, ticket) = mpsc::sync_channel(1);
         self.loads.sender.try_send((found, reply)).ok()?;
         Some(LoadTicket(ticket))

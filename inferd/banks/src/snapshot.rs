@@ -1,6 +1,8 @@
 //! What a save and a restore carry.
 
-use crate::format::{SaveReason, ToolCall};
+use crate::format::{Remembered, SaveReason};
+use crate::name::Name;
+use crate::stats::HitKind;
 use crate::store::Pin;
 use crate::transcript::Transcript;
 use ds4_units::Bytes;
@@ -36,8 +38,9 @@ pub struct Snapshot {
     pub plan: SavePlan,
     /// Its bytes, from the plan's first block on.
     pub bank: Box<dyn BankBytes>,
-    /// Tool calls whose written form occurs in the text.
-    pub tools: Vec<ToolCall>,
+    /// What its answers said exactly; asked for on the saver's thread. What the files that it continues remember
+    /// already is not written again.
+    pub remembered: Box<dyn Fn() -> Vec<Remembered> + Send>,
 }
 
 /// A stored conversation that a prompt begins with, kept on disk as long as this lives.
@@ -46,7 +49,16 @@ pub struct Found {
     pub tokens: u32,
     /// Tokens of the prompt, as the tokenizer cut it, that it stands for.
     pub covered: u32,
+    /// How it was found.
+    pub kind: HitKind,
     pub(crate) pin: Pin,
+}
+
+impl Found {
+    /// The name of its file.
+    pub fn name(&self) -> Name {
+        self.pin.name
+    }
 }
 
 /// A conversation as it was saved, every byte checked.
@@ -57,8 +69,8 @@ pub struct Loaded {
     pub blocks: Vec<Vec<u8>>,
     /// The recurrent part.
     pub recurrent: Vec<u8>,
-    /// Its tool calls.
-    pub tools: Vec<ToolCall>,
+    /// What its answers said exactly.
+    pub remembered: Vec<Remembered>,
     /// Bytes read from disk.
     pub read: Bytes,
     /// Its file.

@@ -8,20 +8,22 @@ mod save;
 mod scan;
 
 pub use load::LoadError;
-pub(crate) use part::read_part;
+pub(crate) use part::{Part, Wanted, read_part};
 pub use save::{NotSaved, Saved};
-pub(crate) use scan::read_front;
+pub(crate) use scan::{DESCRIPTION, read_front};
 
 use crate::disk::Disk;
-use crate::format::{FileFault, SaveReason};
+use crate::format::{FileFault, Remembered, SaveReason};
 use crate::identity::{Geometry, Identity, IdentityDigest};
 use crate::index::{Entry, EntryId, Index, Stray};
 use crate::limits::{CHAIN_MAX, QUARANTINED_MAX};
+use crate::name::Name;
 use crate::snapshot::{Found, SavePlan};
-use crate::stats::{Counters, Stats};
+use crate::stats::{Counters, HitKind, Miss, Quarantine, Stats};
 use crate::transcript::Piece;
 use ds4_units::{Bytes, TokenId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 use tracing::warn;
 
@@ -44,6 +46,7 @@ pub struct Store {
     index: Mutex<Index>,
     writing: Mutex<Writing>,
     counters: Counters,
+    remembered: Mutex<Vec<Remembered>>,
 }
 
 /// Who may write, and when.
@@ -58,6 +61,7 @@ struct Writing {
 pub(crate) struct Pin {
     store: Arc<Store>,
     id: EntryId,
+    pub(crate) name: Name,
 }
 
 impl Drop for Pin {
@@ -83,8 +87,35 @@ impl Store {
         geometry: Geometry,
         options: StoreOptions,
     ) -> io::Result<Arc<Store>> {
+        let store = Store::new(disk, identity, geometry, options);
+        let began = Instant::now();
+        store.disk.make_folder(&store.folder)?;
+        let mut writing = store.writing();
+        writing.claimed = store.disk.claim()?;
+        if writing.claimed {
+            store.describe(identity)?;
+        }
+        store.scan(writing.claimed)?;
+        store.counters.indexed(began.elapsed());
+        drop(writing);
+        Ok(store)
+    }
+
+    /// Reads what is there and changes nothing: to look for conversations beside the process that writes.
+    pub fn look_into(
+        disk: Box<dyn Disk>,
+        identity: &Identity,
+        geometry: Geometry,
+        options: StoreOptions,
+    ) -> io::Result<Arc<Store>> {
+        let store = Store::new(disk, identity, geometry, options);
+        store.scan(false)?;
+        Ok(store)
+    }
+
+    fn new(disk: Box<dyn Disk>, identity: &Identity, geometry: Geometry, options: StoreOptions) -> Arc<Store> {
         let digest = identity.digest();
-        let store = Arc::new(Store {
+        Arc::new(Store {
             disk,
             folder: digest.folder(),
             identity: digest,
@@ -93,16 +124,8 @@ impl Store {
             index: Mutex::default(),
             writing: Mutex::default(),
             counters: Counters::default(),
-        });
-        store.disk.make_folder(&store.folder)?;
-        let mut writing = store.writing();
-        writing.claimed = store.disk.claim()?;
-        if writing.claimed {
-            store.describe(identity)?;
-        }
-        store.scan(writing.claimed)?;
-        drop(writing);
-        Ok(store)
+            remembered: Mutex::default(),
+        })
     }
 
     /// The longest stored conversation that the prompt begins with and that leaves at least one of its tokens.
@@ -111,7 +134,7 @@ impl Store {
         let most = self.geometry.context.saturating_sub(1);
         let found = index.find(prompt, self.options.min_tokens, most)?;
         let pin = self.pin(&mut index, found.id)?;
-        Some(Found { tokens: found.tokens, covered: found.covered, pin })
+        Some(Found { tokens: found.tokens, covered: found.covered, kind: found.kind, pin })
     }
 
     /// What saving a conversation with these tokens takes: the whole bank, or the blocks after those of the file it
@@ -150,6 +173,22 @@ impl Store {
         index.longest_prefix(tokens).and_then(|id| index.get(id)).map_or(0, |entry| entry.tokens)
     }
 
+    /// What the stored conversations' answers said exactly, the longest unused first, as it was when the folder was
+    /// read; given out once.
+    pub fn take_remembered(&self) -> Vec<Remembered> {
+        std::mem::take(&mut *self.remembered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts a prompt that is restored.
+    pub fn count_hit(&self, kind: HitKind) {
+        self.counters.hit(kind);
+    }
+
+    /// Counts a prompt for which nothing is restored.
+    pub fn count_miss(&self, why: Miss) {
+        self.counters.missed(why);
+    }
+
     /// Counts.
     pub fn stats(&self) -> Stats {
         let index = self.index();
@@ -158,12 +197,12 @@ impl Store {
 
     /// Counts a save that was refused before it reached the store.
     pub(crate) fn count_save(&self, reason: SaveReason, result: &Result<Saved, NotSaved>) {
-        self.counters.saved(reason, result);
+        self.counters.saved(reason, result, Duration::ZERO);
     }
 
     /// Sets a file aside whose contents turned out bad, with everything that continues it. Nothing happens to files
     /// that are gone already.
-    fn set_aside(&self, id: EntryId, fault: &FileFault) {
+    fn set_aside(&self, id: EntryId, fault: &FileFault, when: Quarantine) {
         let mut index = self.index();
         let Some(name) = index.get(id).map(|entry| entry.name) else { return };
         warn!(file = %name, %fault, "a stored conversation is damaged and set aside");
@@ -172,7 +211,7 @@ impl Store {
         let orphans: Vec<String> =
             lost.into_iter().filter_map(|orphan| index.remove(orphan)).map(|entry| entry.name.file()).collect();
         let Some(entry) = index.remove(id) else { return };
-        self.counters.quarantined();
+        self.counters.quarantined(when);
         if !self.writing_is_ours() {
             return;
         }
@@ -211,8 +250,9 @@ impl Store {
     }
 
     fn pin(self: &Arc<Store>, index: &mut Index, id: EntryId) -> Option<Pin> {
-        index.get_mut(id)?.pins += 1;
-        Some(Pin { store: self.clone(), id })
+        let entry = index.get_mut(id)?;
+        entry.pins += 1;
+        Some(Pin { store: self.clone(), id, name: entry.name })
     }
 
     /// Whoever panicked while holding it left it whole: every change is one call.

@@ -1,15 +1,19 @@
 //! Conversations on disk, in the engine's terms.
 
 use ds4_banks::{
-    BankBytes, Folder, FolderError, Geometry, Identity, Kept, LoadTicket, Loaded, Piece, PieceEnd, PieceKind,
-    SaveReason, Service, Snapshot, Stats, Store, StoreOptions, Transcript,
+    BankBytes, Folder, FolderError, Geometry, Identity, Kept, LoadTicket, Loaded, Miss, Piece, PieceEnd, PieceKind,
+    Remembered, SaveReason, Service, Snapshot, Stats, Store, StoreOptions, Transcript,
 };
-use ds4_model::{BankImage, Model, PartContent, PromptRecord, Tokenizer};
+use ds4_model::{AnswerMemory, BankImage, Model, PartContent, PromptRecord, SampledPart, Tokenizer};
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
+use tracing::warn;
+
+/// Conversations that could have been saved, after which it is worth a warning that none was.
+const CHANCES: u32 = 16;
 
 /// When conversations are saved, and how much of the disk they may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +28,11 @@ pub struct DiskOptions {
     pub cold_max_tokens: Tokens,
     /// A conversation is saved whenever it has grown by so many tokens; 0 never.
     pub interval_tokens: Tokens,
+    /// A prompt that ends inside a text is saved so many tokens before its end: a longer text may be cut into other
+    /// tokens there.
+    pub trim_tokens: Tokens,
+    /// And at a multiple of so many tokens; 0 anywhere.
+    pub align_tokens: Tokens,
 }
 
 /// A folder that cannot be used.
@@ -38,11 +47,14 @@ pub enum DiskError {
 
 /// Conversations on disk, for one engine.
 pub struct DiskBanks {
-    service: Service,
+    service: Service<Restored>,
     tokenizer: Arc<Tokenizer>,
     cold_max: usize,
     interval: usize,
     min: u32,
+    trim: usize,
+    align: usize,
+    chances: Chances,
 }
 
 impl DiskBanks {
@@ -66,7 +78,7 @@ impl DiskBanks {
         let limits = StoreOptions { budget: options.budget, min_tokens: options.min_tokens.0 };
         let folder: &Path = &options.folder;
         let store = Store::open(Box::new(Folder::open(folder)?), &identity, geometry, limits);
-        let service = store.and_then(Service::start);
+        let service = store.and_then(|store| Service::start(store, |loaded| Ok(Restored::of(loaded))));
         let service = service.map_err(|source| DiskError::Store { folder: folder.to_owned(), source })?;
         Ok(DiskBanks {
             service,
@@ -74,7 +86,19 @@ impl DiskBanks {
             cold_max: options.cold_max_tokens.index(),
             interval: options.interval_tokens.index(),
             min: options.min_tokens.0,
+            trim: options.trim_tokens.index(),
+            align: options.align_tokens.index().max(1),
+            chances: Chances::default(),
         })
+    }
+
+    /// Lets `memory` know what the stored conversations' answers said exactly.
+    pub fn recall_into(&self, memory: &AnswerMemory) {
+        for part in self.service.store().take_remembered() {
+            if let Some(sampled) = SampledPart::decode(&part.id, &part.written, &self.tokenizer) {
+                memory.remember(sampled);
+            }
+        }
     }
 
     /// Counts.
@@ -89,6 +113,36 @@ impl DiskBanks {
     /// How many of these tokens are on disk.
     pub(crate) fn stored(&self, tokens: &[TokenId]) -> usize {
         self.service.store().stored(tokens) as usize
+    }
+
+    /// Where a prompt that nothing is known of is saved: before the control tokens it ends with, where the next turn
+    /// parts from it; inside a text, a little earlier.
+    pub(crate) fn cold_position(&self, prompt: &PromptRecord) -> usize {
+        let (tokens, controls) = (prompt.tokens().len(), prompt.trailing_controls());
+        let trimmed = tokens.saturating_sub(self.trim) / self.align * self.align;
+        let min = self.min as usize;
+        if controls == 0 && tokens > min + self.trim && trimmed >= min.max(1) {
+            trimmed
+        } else {
+            tokens - controls.max(1)
+        }
+    }
+
+    /// A conversation ended that could have been saved. That none ever is must not pass unnoticed.
+    pub(crate) fn note_chance(&mut self, tokens: usize) {
+        if self.chances.are_over() || tokens < self.min as usize {
+            return;
+        }
+        let stats = self.stats();
+        if self.chances.miss(stats.saves.iter().sum()) {
+            warn!(
+                conversations = CHANCES,
+                failed = stats.saves_failed.iter().sum::<u64>(),
+                cold_max = self.cold_max,
+                interval = self.interval,
+                "conversations end and none is saved: after a crash all of them would be computed again"
+            );
+        }
     }
 
     /// Why a conversation is to be saved now, if it is: `cold` when all of it was computed and it stands where its
@@ -116,7 +170,9 @@ impl DiskBanks {
         let first_block = plan.first_block;
         let Ok(image) = model.export(bank, first_block as usize) else { return false };
         let bank = Box::new(Exported { first_block, image });
-        let snapshot = Snapshot { transcript, reason, plan, bank, tools: Vec::new() };
+        let answers = record.answers().to_vec();
+        let remembered = Box::new(move || answers.iter().map(remembered).collect());
+        let snapshot = Snapshot { transcript, reason, plan, bank, remembered };
         if reason == SaveReason::Shutdown {
             self.service.save_in_turn(snapshot);
             return true;
@@ -126,14 +182,24 @@ impl DiskBanks {
 
     /// Has the conversation read that leaves the least of the prompt to compute, if that is worth it: without it,
     /// `left` tokens are to be computed.
-    pub(crate) fn look(&self, prompt: &PromptRecord, left: usize) -> Option<LoadTicket> {
-        let found = self.service.store().find(prompt.parts().map(|part| match part.content {
-            PartContent::Control => Piece { kind: PieceKind::Control, text: &[], tokens: part.tokens },
-            PartContent::Text(text) => Piece { kind: PieceKind::Text, text, tokens: part.tokens },
-            PartContent::Cut => Piece { kind: PieceKind::Cut, text: &[], tokens: part.tokens },
-        }))?;
+    pub(crate) fn look(&self, prompt: &PromptRecord, left: usize) -> Option<LoadTicket<Restored>> {
+        let store = self.service.store();
+        let Some(found) = store.find(pieces(prompt)) else {
+            store.count_miss(Miss::Nothing);
+            return None;
+        };
         let left_then = prompt.tokens().len().saturating_sub(found.covered as usize);
-        if left_then + self.min.max(1) as usize > left { None } else { self.service.load(found) }
+        if left_then + self.min.max(1) as usize > left {
+            store.count_miss(Miss::Little);
+            return None;
+        }
+        let kind = found.kind;
+        let ticket = self.service.load(found);
+        match &ticket {
+            Some(_) => store.count_hit(kind),
+            None => store.count_miss(Miss::Busy),
+        }
+        ticket
     }
 
     /// The model cannot use what was restored.
@@ -141,9 +207,43 @@ impl DiskBanks {
         self.service.store().refuse(kept, why);
     }
 
-    /// Lets everything that waits be written.
-    pub(crate) fn close(self) {
+    /// Lets everything that waits be written, and makes sure that what was left to the disk is found by the prompts
+    /// that go on from it.
+    pub(crate) fn close<'a>(self, left: impl Iterator<Item = &'a PromptRecord>) {
+        let store = self.store();
         self.service.close();
+        let next = [TokenId(0)];
+        let next = Piece { kind: PieceKind::Control, text: &[], tokens: &next };
+        for record in left {
+            let tokens = record.tokens().len() as u32;
+            if store.stored(record.tokens()) != tokens || tokens < self.min {
+                // Not saved: too short, or said when it failed.
+                continue;
+            }
+            let found = store.find(pieces(record).chain([next])).map_or(0, |found| found.tokens);
+            if found < tokens {
+                warn!(tokens, found, "a conversation was saved and its next turn would not find it: a defect");
+            }
+        }
+    }
+}
+
+/// Conversations that could have been saved, counted until one was or it was said that none is.
+#[derive(Default)]
+struct Chances(u32);
+
+impl Chances {
+    fn are_over(&self) -> bool {
+        self.0 >= CHANCES
+    }
+
+    /// One more ended, after so many saves of any. True, once, when that is worth a warning.
+    fn miss(&mut self, saves: u64) -> bool {
+        if self.are_over() {
+            return false;
+        }
+        self.0 = if saves > 0 { CHANCES } else { self.0 + 1 };
+        saves == 0 && self.are_over()
     }
 }
 
@@ -168,6 +268,19 @@ impl BankBytes for Exported {
     }
 }
 
+fn remembered(part: &SampledPart) -> Remembered {
+    Remembered { id: part.id(), written: part.encode() }
+}
+
+/// A record's pieces, as the store looks for them.
+fn pieces(record: &PromptRecord) -> impl Iterator<Item = Piece<'_>> {
+    record.parts().map(|part| match part.content {
+        PartContent::Control => Piece { kind: PieceKind::Control, text: &[], tokens: part.tokens },
+        PartContent::Text(text) => Piece { kind: PieceKind::Text, text, tokens: part.tokens },
+        PartContent::Cut => Piece { kind: PieceKind::Cut, text: &[], tokens: part.tokens },
+    })
+}
+
 /// A record as the store keeps it; `None` when it is too long for that.
 fn transcript(record: &PromptRecord, tokenizer: &Tokenizer) -> Option<Transcript> {
     let (mut text, mut pieces, mut tokens_end) = (Vec::new(), Vec::new(), 0);
@@ -190,17 +303,41 @@ fn transcript(record: &PromptRecord, tokenizer: &Tokenizer) -> Option<Transcript
     Transcript::new(text, record.tokens().to_vec(), pieces).ok()
 }
 
-/// What a restored conversation's record and bank are.
-pub(crate) fn taken_apart(loaded: Loaded) -> (PromptRecord, BankImage, Kept) {
-    let Loaded { transcript, blocks, recurrent, kept, .. } = loaded;
-    let record = PromptRecord::from_parts(transcript.pieces().map(|piece| ds4_model::RecordPart {
-        content: match piece.kind {
-            PieceKind::Control => PartContent::Control,
-            PieceKind::Text => PartContent::Text(piece.text),
-            PieceKind::Cut => PartContent::Cut,
-        },
-        tokens: piece.tokens,
-    }));
-    let blocks = blocks.into_iter().map(|block| Arc::new(block) as Arc<_>).collect();
-    (record, BankImage { blocks, recurrent }, kept)
+/// A restored conversation.
+pub(crate) struct Restored {
+    pub(crate) record: PromptRecord,
+    pub(crate) image: BankImage,
+    /// Its file.
+    pub(crate) kept: Kept,
+}
+
+impl Restored {
+    fn of(loaded: Loaded) -> Restored {
+        let Loaded { transcript, blocks, recurrent, kept, .. } = loaded;
+        let record = PromptRecord::from_parts(transcript.pieces().map(|piece| ds4_model::RecordPart {
+            content: match piece.kind {
+                PieceKind::Control => PartContent::Control,
+                PieceKind::Text => PartContent::Text(piece.text),
+                PieceKind::Cut => PartContent::Cut,
+            },
+            tokens: piece.tokens,
+        }));
+        let blocks = blocks.into_iter().map(|block| Arc::new(block) as Arc<_>).collect();
+        Restored { record, image: BankImage { blocks, recurrent }, kept }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_never_stores_is_a_warning_once() {
+        let mut chances = Chances::default();
+        let warned = (0..100).filter(|_| chances.miss(0)).count();
+        assert_eq!(warned, 1);
+        let mut chances = Chances::default();
+        assert!(!(0..CHANCES - 1).any(|_| chances.miss(0)));
+        assert!(!chances.miss(1) && !(0..100).any(|_| chances.miss(0)), "one that stored needs no warning");
+    }
 }

@@ -149,6 +149,14 @@ impl Engine {
 }
 
 impl EngineHandle {
+    /// A door behind which there is no engine, for what reads requests and submits none: every submission is refused.
+    pub fn to_nowhere(info: ModelInfo) -> EngineHandle {
+        let (inbox, _) = mpsc::sync_channel(0);
+        let governor = Account::unlimited().governor().clone();
+        let observatory = Observatory { counters: Arc::default(), governor, store: None };
+        EngineHandle { inbox, queue: Arc::default(), info: Arc::new(info), observatory }
+    }
+
     /// Facts about the model.
     pub fn info(&self) -> &ModelInfo {
         &self.info
@@ -157,6 +165,11 @@ impl EngineHandle {
     /// Where the engine can be looked at.
     pub fn observatory(&self) -> &Observatory {
         &self.observatory
+    }
+
+    /// Whether conversations are kept on disk.
+    pub fn keeps_on_disk(&self) -> bool {
+        self.observatory.store.is_some()
     }
 
     /// Requests that wait for a bank now.

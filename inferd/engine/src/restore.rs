@@ -4,10 +4,10 @@
 //! kept conversation like any other, and the request is admitted as if its last turn had been a moment ago.
 
 use crate::Keep;
-use crate::disk::{self, DiskBanks};
+use crate::disk::{DiskBanks, Restored};
 use crate::scheduler::{Scheduler, Waiting};
 use crate::warm::Warm;
-use ds4_banks::{Kept, LoadTicket, Loaded, SaveReason};
+use ds4_banks::{Kept, LoadTicket, SaveReason};
 use ds4_model::{BankError, PromptRecord, StepError};
 use ds4_units::{BankId, Bytes, Tokens};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Restoring {
     pub(crate) waiting: Waiting,
     /// What its conversation may come to hold.
     pub(crate) price: Bytes,
-    ticket: LoadTicket,
+    ticket: LoadTicket<Restored>,
 }
 
 impl Scheduler {
@@ -50,8 +50,8 @@ impl Scheduler {
             match ticket.wait_for(std::mem::take(&mut patience)) {
                 None => self.restoring.push(Restoring { waiting, price, ticket }),
                 Some(result) => {
-                    if let Ok(loaded) = result {
-                        self.keep_restored(loaded, &waiting);
+                    if let Ok(restored) = result {
+                        self.keep_restored(restored, &waiting);
                     }
                     ready.push(waiting);
                 }
@@ -68,8 +68,8 @@ impl Scheduler {
     }
 
     /// Gives a restored conversation a bank. Nothing is kept in doubt.
-    fn keep_restored(&mut self, loaded: Loaded, waiting: &Waiting) {
-        let (record, image, kept) = disk::taken_apart(loaded);
+    fn keep_restored(&mut self, restored: Restored, waiting: &Waiting) {
+        let Restored { record, image, kept } = restored;
         let tokens = Tokens(record.tokens().len() as u32);
         let wish = self.wish(waiting);
         let overlap = record.overlap(wish.prompt);
@@ -124,12 +124,22 @@ impl Scheduler {
         let running = &mut self.running[index];
         let Some(disk) = self.disk.as_ref().filter(|_| running.keep != Keep::Nothing) else { return };
         let (record, held) = running.record();
-        let Some(reason) = disk.due(held.index(), running.stored, running.is_new_at_boundary()) else { return };
+        let Some(reason) = disk.due(held.index(), running.stored, running.is_new_and_to_be_saved()) else { return };
         let mut record = record.clone();
         record.truncate(held);
         // What could not be saved is tried again when it has grown as much again.
         disk.save(self.model.as_ref(), running.bank, &record, reason);
         running.stored = held.index();
+    }
+
+    /// A conversation that ended and stays in memory: saved if the disk has it in a form in which it cannot be found.
+    pub(crate) fn leave_to_memory(&mut self, bank: BankId, record: &PromptRecord, is_cut: bool) {
+        if is_cut {
+            self.save_before_it_goes(bank, record, SaveReason::Continued);
+        }
+        if let Some(disk) = &mut self.disk {
+            disk.note_chance(record.tokens().len());
+        }
     }
 
     /// Saves a conversation that is about to lose its bank.
@@ -148,9 +158,10 @@ impl Scheduler {
     pub(crate) fn leave_to_disk(&mut self, running: Vec<(BankId, PromptRecord)>) {
         let Some(disk) = self.disk.take() else { return };
         let warm = self.warm.iter().map(|warm| (warm.bank, warm.record.clone()));
-        for (bank, record) in warm.chain(running) {
-            disk.save(self.model.as_ref(), bank, &record, SaveReason::Shutdown);
+        let left: Vec<(BankId, PromptRecord)> = warm.chain(running).collect();
+        for (bank, record) in &left {
+            disk.save(self.model.as_ref(), *bank, record, SaveReason::Shutdown);
         }
-        DiskBanks::close(disk);
+        DiskBanks::close(disk, left.iter().map(|(_, record)| record));
     }
 }

@@ -74,6 +74,8 @@ pub(crate) struct Running {
     boundary: usize,
     /// Where others go on from a copy.
     pauses: Vec<usize>,
+    /// Where a prompt that nothing was known of goes to disk.
+    saved_at: usize,
     tokens_left: u32,
     /// Tokens its bank may come to hold: what memory was promised for.
     promise: Tokens,
@@ -110,6 +112,7 @@ impl Running {
             boundary: boundary(&seat.prompt),
             pauses: Vec::new(),
             span,
+            saved_at: boundary(&seat.prompt),
             record: seat.prompt,
             computed: seat.cached,
             prompt_tokens,
@@ -165,10 +168,10 @@ impl Running {
         }
     }
 
-    /// Rows that may be computed in one step: up to the boundary or to where others part, then the rest.
+    /// Rows that may be computed in one step: up to where something is kept or others part, then the rest.
     pub(crate) fn rows_left(&self) -> usize {
-        let end = if self.computed < self.boundary { self.boundary } else { self.record.tokens().len() };
-        let end = self.pauses.iter().copied().filter(|&pause| pause > self.computed).fold(end, usize::min);
+        let stops = self.pauses.iter().copied().chain([self.saved_at, self.boundary]);
+        let end = stops.filter(|&stop| stop > self.computed).fold(self.record.tokens().len(), usize::min);
         let left = end - self.computed;
         if self.wants_prompt_logprobs() { left.min(PROMPT_LOGPROBS_ROWS) } else { left }
     }
@@ -228,9 +231,20 @@ impl Running {
         self.at_boundary() || self.pauses.contains(&self.computed)
     }
 
-    /// Whether everything was computed and the bank stands where the next turn may part from it.
-    pub(crate) fn is_new_at_boundary(&self) -> bool {
-        self.cached == 0 && self.at_boundary()
+    /// A prompt that nothing was known of goes to disk at this position.
+    pub(crate) fn save_at(&mut self, position: usize) {
+        self.saved_at = position;
+    }
+
+    /// Whether everything was computed and the bank stands where such a prompt goes to disk.
+    pub(crate) fn is_new_and_to_be_saved(&self) -> bool {
+        self.cached == 0 && self.computed == self.saved_at
+    }
+
+    /// Whether the disk has the beginning of an answer of which later prompts repeat every byte: without its end, the
+    /// beginning could not be found.
+    pub(crate) fn is_cut_on_disk(&self, end: &End) -> bool {
+        self.stored > self.prompt_tokens && matches!(end, End::Finished(_, answer) if !answer.sampled.is_empty())
     }
 
     /// The file it came from, if nothing was computed with it yet.
@@ -257,14 +271,15 @@ impl Running {
         };
         let timings = self.clock.timings(self.reuse);
         self.span.in_scope(|| tell(&end, &usage, &timings));
+        let mut record = self.record;
         match end {
-            End::Finished(reason, answer) => {
+            End::Finished(reason, mut answer) => {
+                record.note_answers(std::mem::take(&mut answer.sampled));
                 self.outbox.end(Event::Finished(Finished { reason, answer, usage, timings }));
             }
             End::Fault(fault) => self.outbox.end(Event::Failed(fault)),
             End::Cancelled => {}
         }
-        let mut record = self.record;
         record.truncate(Tokens(self.computed as u32));
         Left {
             bank: self.bank,

@@ -248,6 +248,9 @@ impl Scheduler {
         let stored = self.stored(&seat.prompt, Tokens(seat.cached as u32));
         let mut running = Running::start(request, seat, promise, context, outbox, submitted, span);
         running.stored = stored;
+        if let Some(disk) = &self.disk {
+            running.save_at(disk.cold_position(running.record().0));
+        }
         let announced = running.announce();
         self.running.push(running);
         if let Err(end) = announced {
@@ -391,12 +394,13 @@ impl Scheduler {
         let grace_ends = self.watch.now() + self.options.grace;
         for (removed, (index, end)) in ended.into_iter().enumerate() {
             self.counters.ended(&end);
-            let left = self.running.remove(index - removed).leave(end);
-            self.keep_or_close(left, grace_ends);
+            let running = self.running.remove(index - removed);
+            let is_cut = running.is_cut_on_disk(&end);
+            self.keep_or_close(running.leave(end), is_cut, grace_ends);
         }
     }
 
-    fn keep_or_close(&mut self, left: Left, grace_ends: Instant) {
+    fn keep_or_close(&mut self, left: Left, is_cut: bool, grace_ends: Instant) {
         let Left { bank, record, keep, awaited_from } = left;
         let worth_it = match keep {
             Keep::Turn => true,
@@ -405,6 +409,7 @@ impl Scheduler {
         };
         match record.filter(|_| worth_it) {
             Some(record) if self.model.checkpoint(bank).is_ok() => {
+                self.leave_to_memory(bank, &record, is_cut);
                 let held = self.held(bank);
                 let grace = awaited_from.map(|from| Grace { until: grace_ends, from });
                 self.warm.keep(Warm { bank, record, held, restored: None, grace });

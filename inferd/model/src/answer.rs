@@ -1,6 +1,6 @@
 //! An answer as it is read: generated tokens in, events and the rules for the next token out.
 
-use crate::{CallId, Prompt, ToolFault, ToolOutcome};
+use crate::{CallId, Prompt, SampledPart, ToolFault, ToolOutcome};
 use ds4_units::{TokenId, Tokens};
 
 /// What a part of an answer is.
@@ -145,4 +145,6 @@ pub struct AnswerSummary {
     pub outcome: Option<ToolOutcome>,
     /// What was wrong with it.
     pub fault: Option<ToolFault>,
+    /// What later prompts are to say exactly as it was sampled.
+    pub sampled: Vec<SampledPart>,
 }

@@ -31,7 +31,7 @@ pub use detokenizer::{Detokenizer, Utf8Stream};
 pub use family::{BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
 pub use image::{BankFormat, BankImage, BlockBytes};
 pub use json::{JsonText, JsonTextError, NumberSpelling, push_json_escaped};
-pub use memory::{AnswerMemory, REMEMBERED_BYTES_MAX, REMEMBERED_CALLS_MAX, SampledCalls, VisibleKey};
+pub use memory::{AnswerMemory, REMEMBERED_BYTES_MAX, REMEMBERED_CALLS_MAX, SampledCalls, SampledPart, VisibleKey};
 pub use model::{BankError, Model, ModelInfo, StepError, TokenWork};
 pub use prompt::{Piece, Prompt, PromptText};
 pub use record::{Overlap, PartContent, PromptRecord, RecordPart};

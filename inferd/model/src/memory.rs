@@ -4,11 +4,13 @@
 //! in other bytes than the model sampled shares only its beginning with the state that is kept.
 
 mod lru;
+mod sampled;
 mod visible;
 
+pub use sampled::{SampledCalls, SampledPart};
 pub use visible::VisibleKey;
 
-use crate::{CallId, Message, Prompt, PromptText, ToolCall};
+use crate::{CallId, Message, PromptText, ToolCall};
 use lru::Lru;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,15 +19,6 @@ pub const REMEMBERED_CALLS_MAX: usize = 100_000;
 
 /// Bytes of remembered text, calls and reasoning each.
 pub const REMEMBERED_BYTES_MAX: usize = 256 << 20;
-
-/// A block of calls as it was sampled: everything between the answer's text and its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SampledCalls {
-    /// The pieces, white space before the block included.
-    pub block: Prompt,
-    /// Its calls, in order.
-    pub calls: Vec<ToolCall>,
-}
 
 /// Remembers sampled answers, least recently used first to go. Shared by request handlers and readers; no call blocks
 /// but for another's look-up.
@@ -48,12 +41,37 @@ impl AnswerMemory {
         AnswerMemory { calls: Mutex::new(Lru::new(entries, bytes)), reasoning: Mutex::new(Lru::new(entries, bytes)) }
     }
 
-    /// Remembers a block under each of its calls' ids. A block is charged once for each of them.
-    pub fn remember_calls(&self, ids: &[CallId], sampled: SampledCalls) {
-        let bytes = sampled.block.text_len() + sampled.calls.iter().map(ToolCall::text_len).sum::<usize>();
-        let sampled = Arc::new(sampled);
-        let mut calls = lock(&self.calls);
-        ids.iter().for_each(|&id| calls.insert(id, sampled.clone(), bytes));
+    /// Remembers a part of an answer. A block of calls is found by each of its calls' ids, and charged once for each.
+    pub fn remember(&self, part: SampledPart) {
+        match part {
+            SampledPart::Calls(sampled) => {
+                let bytes = sampled.text_len();
+                let mut calls = lock(&self.calls);
+                let ids = sampled.ids().unwrap_or_default();
+                ids.into_iter().for_each(|id| calls.insert(id, sampled.clone(), bytes));
+            }
+            SampledPart::Reasoning(key, text) => {
+                let bytes = text.as_str().len();
+                lock(&self.reasoning).insert(key, text, bytes);
+            }
+        }
+    }
+
+    /// What is remembered of a conversation's answers.
+    pub fn sampled_parts(&self, messages: &[Message]) -> Vec<SampledPart> {
+        let mut key = VisibleKey::start();
+        let mut parts = Vec::new();
+        for message in messages {
+            key.push(message);
+            let Message::Assistant(answer) = message else { continue };
+            if answer.reasoning.as_str().is_empty() {
+                parts.extend(self.recall_reasoning(key).map(|text| SampledPart::Reasoning(key, text)));
+            }
+            if !answer.tool_calls.is_empty() {
+                parts.extend(self.recall_calls(&answer.tool_calls).map(SampledPart::Calls));
+            }
+        }
+        parts
     }
 
     /// The block these calls were sampled in: all of its calls, in order, with equal names and arguments equal as JSON.
@@ -74,12 +92,6 @@ impl AnswerMemory {
                     && mine.arguments.equals_as_json(&theirs.arguments)
             });
         same.then_some(sampled)
-    }
-
-    /// Remembers the reasoning of the answer that `key` ends with.
-    pub fn remember_reasoning(&self, key: VisibleKey, reasoning: PromptText) {
-        let bytes = reasoning.as_str().len();
-        lock(&self.reasoning).insert(key, reasoning, bytes);
     }
 
     /// The reasoning of the answer that `key` ends with.

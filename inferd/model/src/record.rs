@@ -9,7 +9,7 @@ mod reuse;
 pub use parts::{PartContent, RecordPart};
 pub use reuse::Overlap;
 
-use crate::{Piece, Prompt, TextTooLarge, Tokenizer};
+use crate::{Piece, Prompt, SampledPart, TextTooLarge, Tokenizer};
 use ds4_units::{TokenId, Tokens};
 
 /// A prompt is counted exactly up to so many times what is allowed: clients shorten theirs by the figure they are told.
@@ -20,6 +20,8 @@ const COUNTED_BEYOND: usize = 4;
 pub struct PromptRecord {
     pieces: Vec<RecordPiece>,
     tokens: Vec<TokenId>,
+    /// What its answers said exactly; more may be here than its tokens hold.
+    answers: Vec<SampledPart>,
 }
 
 /// One piece, and where its tokens end.
@@ -71,6 +73,16 @@ impl PromptRecord {
             RecordContent::Control(_) | RecordContent::Cut => 0,
         });
         (text.sum::<usize>() + size_of_val(self.tokens.as_slice()) + size_of_val(self.pieces.as_slice())) as u64
+    }
+
+    /// Notes what answers in it said exactly, for whoever keeps the record longer than the process lives.
+    pub fn note_answers(&mut self, answers: impl IntoIterator<Item = SampledPart>) {
+        self.answers.extend(answers);
+    }
+
+    /// What was noted of its answers.
+    pub fn answers(&self) -> &[SampledPart] {
+        &self.answers
     }
 
     /// All token ids, in order.

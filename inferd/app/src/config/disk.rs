@@ -45,6 +45,27 @@ pub(super) struct DiskArgs {
         requires = "kv_disk_dir"
     )]
     kv_cache_continued_interval_tokens: u32,
+
+    /// A new prompt that ends inside a text is saved so many tokens before its end: a longer text may be cut into
+    /// other tokens there
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 32,
+        env = "DS4_KV_CACHE_BOUNDARY_TRIM_TOKENS",
+        requires = "kv_disk_dir"
+    )]
+    kv_cache_boundary_trim_tokens: u32,
+
+    /// And at a multiple of so many tokens; at those of a block, 128, what continues it repeats nothing. 0 is anywhere
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 128,
+        env = "DS4_KV_CACHE_BOUNDARY_ALIGN_TOKENS",
+        requires = "kv_disk_dir"
+    )]
+    kv_cache_boundary_align_tokens: u32,
 }
 
 impl DiskArgs {
@@ -62,6 +83,8 @@ impl DiskArgs {
             min_tokens: Tokens(min),
             cold_max_tokens: Tokens(cold_max),
             interval_tokens: Tokens(self.kv_cache_continued_interval_tokens),
+            trim_tokens: Tokens(self.kv_cache_boundary_trim_tokens),
+            align_tokens: Tokens(self.kv_cache_boundary_align_tokens),
         }))
     }
 }

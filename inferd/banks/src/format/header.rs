@@ -41,6 +41,9 @@ impl SaveReason {
         [Cold, Continued, Evict, Shutdown].into_iter().find(|reason| reason.code() == code)
     }
 
+    /// All of them, in the order of their counts.
+    pub const ALL: &[SaveReason] = &[SaveReason::Cold, SaveReason::Continued, SaveReason::Evict, SaveReason::Shutdown];
+
     /// The published spelling.
     pub const fn name(self) -> &'static str {
         match self {

@@ -25,8 +25,8 @@ pub use header::SaveReason;
 pub(crate) use header::{HEAD_LEN, Header};
 pub(crate) use record::{decode_record, encode_record};
 pub(crate) use table::{Section, SectionKind, decode_table, encode_table, table_len};
-pub use tools::ToolCall;
-pub(crate) use tools::{decode_tools, encode_tools};
+pub use tools::Remembered;
+pub(crate) use tools::{RememberedId, decode_tools, encode_tools};
 
 use thiserror::Error;
 

@@ -1,22 +1,41 @@
-//! The published tool map: ids of tool calls and the text the model wrote for each.
+//! The published tool map: ids of tool calls and what the model wrote for each.
+//!
+//! Reasoning that clients do not send back is kept in it too, under ids that no call has.
 
 use super::bytes::Cursor;
 use super::{FileFault, expect};
 use crate::limits::{TOOL_CALLS_MAX, TOOL_ID_MAX};
+use sha1::{Digest as _, Sha1};
 
 const VERSION: u8 = 1;
 
-/// A tool call as the client knows it and as the model wrote it.
+/// A part of an answer as it was sampled, and what it is found by. Opaque to the store.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ToolCall {
-    /// The id given to the client.
+pub struct Remembered {
+    /// The id given to the client, or what else names it.
     pub id: String,
-    /// The exact bytes the model wrote.
+    /// What the model wrote.
     pub written: Vec<u8>,
 }
 
+/// A digest of an id: which parts a file has, in little memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RememberedId([u8; 8]);
+
+impl Remembered {
+    pub(crate) fn digest(&self) -> RememberedId {
+        let digest: [u8; 20] = Sha1::digest(&self.id).into();
+        RememberedId(std::array::from_fn(|at| digest[at]))
+    }
+
+    /// Memory it takes, roughly.
+    pub(crate) fn bytes(&self) -> usize {
+        self.id.len() + self.written.len()
+    }
+}
+
 /// The map's bytes; none for no calls.
-pub(crate) fn encode_tools(calls: &[ToolCall]) -> Vec<u8> {
+pub(crate) fn encode_tools(calls: &[&Remembered]) -> Vec<u8> {
     if calls.is_empty() {
         return Vec::new();
     }
@@ -32,7 +51,7 @@ pub(crate) fn encode_tools(calls: &[ToolCall]) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn decode_tools(bytes: &[u8]) -> Result<Vec<ToolCall>, FileFault> {
+pub(crate) fn decode_tools(bytes: &[u8]) -> Result<Vec<Remembered>, FileFault> {
     if bytes.is_empty() {
         return Ok(Vec::new());
     }
@@ -52,7 +71,7 @@ pub(crate) fn decode_tools(bytes: &[u8]) -> Result<Vec<ToolCall>, FileFault> {
         }
         let id = std::str::from_utf8(cursor.take(id)?)
             .map_err(|_| FileFault::Record("an id of a tool call is not text".into()))?;
-        calls.push(ToolCall { id: id.to_owned(), written: cursor.take(written)?.to_vec() });
+        calls.push(Remembered { id: id.to_owned(), written: cursor.take(written)?.to_vec() });
     }
     cursor.end()?;
     Ok(calls)
@@ -64,8 +83,8 @@ mod tests {
 
     #[test]
     fn the_tool_map_has_the_published_bytes() {
-        let calls = [ToolCall { id: "call_1".into(), written: b"<x>".to_vec() }];
-        let bytes = encode_tools(&calls);
+        let calls = [Remembered { id: "call_1".into(), written: b"<x>".to_vec() }];
+        let bytes = encode_tools(&calls.iter().collect::<Vec<_>>());
         assert_eq!(bytes, b"KTM\x01\x01\0\0\0\x06\0\0\0\x03\0\0\0call_1<x>");
         assert!(decode_tools(&bytes).unwrap() == calls);
         assert!(encode_tools(&[]).is_empty());
@@ -73,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_cut_tool_map_is_refused_at_every_length() {
-        let bytes = encode_tools(&[ToolCall { id: "call_1".into(), written: b"<x>".to_vec() }]);
+        let bytes = encode_tools(&[&Remembered { id: "call_1".into(), written: b"<x>".to_vec() }]);
         for len in 1..bytes.len() {
             assert!(decode_tools(&bytes[..len]).is_err(), "{len}");
         }

@@ -3,14 +3,35 @@
 use super::scan::read_front;
 use crate::disk::ReadFile;
 use crate::format::{
-    FRONT_LEN, FileFault, HEAD_LEN, Section, SectionKind, ToolCall, check_crc, decode_record, decode_table,
-    decode_tools, expect, table_len,
+    FRONT_LEN, FileFault, Front, HEAD_LEN, Header, Remembered, Section, SectionKind, check_crc, decode_record,
+    decode_table, decode_tools, expect, table_len,
 };
 use crate::identity::{Geometry, IdentityDigest};
 use crate::keys::Keys;
 use crate::name::Name;
 use crate::transcript::Transcript;
 use std::io;
+
+/// What is wanted of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Everything.
+    All,
+    /// All but the recurrent part, which another file has.
+    Blocks,
+    /// Text, record and tool map: what was said.
+    Record,
+}
+
+impl Wanted {
+    fn includes(self, kind: SectionKind) -> bool {
+        match kind {
+            SectionKind::Record | SectionKind::Tools => true,
+            SectionKind::Recurrent => self == Wanted::All,
+            SectionKind::Block => self != Wanted::Record,
+        }
+    }
+}
 
 /// What a file holds.
 pub(crate) struct Part {
@@ -20,7 +41,7 @@ pub(crate) struct Part {
     /// From `first_block` on.
     pub(crate) blocks: Vec<Vec<u8>>,
     pub(crate) recurrent: Vec<u8>,
-    pub(crate) tools: Vec<ToolCall>,
+    pub(crate) remembered: Vec<Remembered>,
 }
 
 impl Part {
@@ -35,7 +56,8 @@ impl Part {
         // The block that the earlier one ended in is there again.
         self.blocks.truncate(next.first_block as usize);
         self.blocks.extend(next.blocks);
-        Ok(Part { blocks: self.blocks, first_block: 0, ..next })
+        self.remembered.extend(next.remembered);
+        Ok(Part { blocks: self.blocks, remembered: self.remembered, first_block: 0, ..next })
     }
 }
 
@@ -46,8 +68,14 @@ pub(crate) fn read_part(
     name: Name,
     identity: IdentityDigest,
     geometry: &Geometry,
+    wanted: Wanted,
 ) -> io::Result<Result<Part, FileFault>> {
-    match read_checked(file, name, identity, geometry) {
+    split(read_checked(file, name, identity, geometry, wanted))
+}
+
+/// The disk's errors outside, the file's inside.
+fn split<T>(read: Result<T, ReadFault>) -> io::Result<Result<T, FileFault>> {
+    match read {
         Ok(part) => Ok(Ok(part)),
         Err(ReadFault::File(fault)) => Ok(Err(fault)),
         Err(ReadFault::Disk(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -79,6 +107,7 @@ fn read_checked(
     name: Name,
     identity: IdentityDigest,
     geometry: &Geometry,
+    wanted: Wanted,
 ) -> Result<Part, ReadFault> {
     let (header, front) = read_front(file)??;
     front.check(identity, geometry)?;
@@ -92,14 +121,14 @@ fn read_checked(
     if len < least {
         return Err(FileFault::Cut { what: "file" }.into());
     }
-    let sections = decode_table(&read(file, table_at, table_bytes)?, &header, &front, len)?;
+    let sections = read_table(file, &header, &front, len)?;
     let text = read(file, HEAD_LEN as u64, header.text_bytes as usize)?;
     if Name::of_text(&text) != name {
         return Err(FileFault::Name.into());
     }
     let (mut record, mut recurrent, mut tools) = (Vec::new(), Vec::new(), Vec::new());
     let mut blocks = Vec::with_capacity(front.blocks() as usize);
-    for section in &sections {
+    for section in sections.iter().filter(|section| wanted.includes(section.kind)) {
         let content = read_section(file, section)?;
         match section.kind {
             SectionKind::Record => record = content,
@@ -115,8 +144,30 @@ fn read_checked(
     if keys != front.keys {
         return Err(FileFault::Keys.into());
     }
-    let tools = decode_tools(&tools)?;
-    Ok(Part { keys, transcript, first_block: front.first_block, blocks, recurrent, tools })
+    let remembered = decode_tools(&tools)?;
+    Ok(Part { keys, transcript, first_block: front.first_block, blocks, recurrent, remembered })
+}
+
+fn read_table(file: &dyn ReadFile, header: &Header, front: &Front, len: u64) -> Result<Vec<Section>, ReadFault> {
+    let at = (HEAD_LEN + FRONT_LEN) as u64 + u64::from(header.text_bytes);
+    Ok(decode_table(&read(file, at, table_len(front.sections))?, header, front, len)?)
+}
+
+/// What a file remembers of its answers, without the rest of it. Its front was checked.
+pub(super) fn read_remembered(
+    file: &dyn ReadFile,
+    header: &Header,
+    front: &Front,
+    len: u64,
+) -> io::Result<Result<Vec<Remembered>, FileFault>> {
+    let read = || -> Result<Vec<Remembered>, ReadFault> {
+        let sections = read_table(file, header, front, len)?;
+        match sections.last().filter(|section| section.kind == SectionKind::Tools) {
+            Some(section) => Ok(decode_tools(&read_section(file, section)?)?),
+            None => Ok(Vec::new()),
+        }
+    };
+    split(read())
 }
 
 fn read_section(file: &dyn ReadFile, section: &Section) -> Result<Vec<u8>, ReadFault> {

@@ -3,6 +3,7 @@
 use super::{NotSaved, Store};
 use crate::index::Victim;
 use crate::limits::FREE_SPACE_FLOOR;
+use crate::stats::Eviction;
 use ds4_units::Bytes;
 use tracing::warn;
 
@@ -14,7 +15,7 @@ impl Store {
             return Err(NotSaved::LargerThanBudget { size, budget });
         }
         while self.index().total().0 + size.0 > budget.0 {
-            self.give_up_one()?;
+            self.give_up_one(Eviction::Budget)?;
         }
         let (free, capacity) = self.disk.free()?;
         let floor = FREE_SPACE_FLOOR.0.min(capacity.0 / 20);
@@ -25,7 +26,7 @@ impl Store {
     }
 
     /// Gives up the file whose loss costs least.
-    pub(super) fn give_up_one(&self) -> Result<(), NotSaved> {
+    pub(super) fn give_up_one(&self, why: Eviction) -> Result<(), NotSaved> {
         let now = self.disk.now();
         let mut index = self.index();
         let in_use = NotSaved::NoRoom { used: index.total(), budget: self.options.budget };
@@ -42,7 +43,7 @@ impl Store {
             }
         };
         drop(index);
-        self.counters.evicted();
+        self.counters.evicted(why);
         match self.disk.remove(&folder, &file) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -4,15 +4,19 @@ use super::Store;
 use super::scan::parent_of;
 use crate::disk::WriteFile;
 use crate::format::{
-    FRONT_LEN, Front, HEAD_LEN, Header, Parent, SectionKind, encode_record, encode_table, encode_tools,
+    FRONT_LEN, Front, HEAD_LEN, Header, Parent, Remembered, RememberedId, SectionKind, encode_record, encode_table,
+    encode_tools,
 };
 use crate::index::{EntryId, NewEntry};
 use crate::keys::Keys;
-use crate::limits::FULL_DISK_PAUSE;
+use crate::limits::{FULL_DISK_PAUSE, TOOL_CALLS_MAX, TOOL_ID_MAX, TOOLS_BYTES_MAX};
 use crate::name::Name;
 use crate::snapshot::Snapshot;
+use crate::stats::Eviction;
 use ds4_units::Bytes;
+use std::collections::BTreeSet;
 use std::io;
+use std::time::Instant;
 use thiserror::Error;
 use tracing::warn;
 
@@ -60,14 +64,16 @@ struct Encoded {
     table: Vec<u8>,
     record: Vec<u8>,
     tools: Vec<u8>,
+    remembered: Vec<RememberedId>,
     size: Bytes,
 }
 
 impl Store {
     /// Writes a snapshot. Returns once it would survive a power loss.
     pub fn save(&self, snapshot: &Snapshot) -> Result<Saved, NotSaved> {
+        let began = Instant::now();
         let result = self.try_save(snapshot);
-        self.counters.saved(snapshot.reason, &result);
+        self.counters.saved(snapshot.reason, &result, began.elapsed());
         result
     }
 
@@ -86,7 +92,9 @@ impl Store {
         }
         let encoded = self.encode(snapshot)?;
         let result = match self.place(&encoded, snapshot) {
-            Err(NotSaved::DiskFull { .. }) => self.give_up_one().and_then(|()| self.place(&encoded, snapshot)),
+            Err(NotSaved::DiskFull { .. }) => {
+                self.give_up_one(Eviction::DiskFull).and_then(|()| self.place(&encoded, snapshot))
+            }
             result => result,
         };
         if let Err(full @ NotSaved::DiskFull { .. }) = &result {
@@ -99,11 +107,14 @@ impl Store {
     /// Lays the file out.
     fn encode(&self, snapshot: &Snapshot) -> Result<Encoded, NotSaved> {
         let transcript = &snapshot.transcript;
-        let parent = match &snapshot.plan.parent {
-            None => None,
-            Some(pin) => Some(self.index().get(pin.id).cloned().ok_or(NotSaved::ParentGone)?),
+        let (parent, known) = {
+            let index = self.index();
+            let parent = snapshot.plan.parent.as_ref().map(|pin| pin.id);
+            let entry = parent.map(|id| index.get(id).cloned().ok_or(NotSaved::ParentGone)).transpose()?;
+            (entry, index.remembered_before(parent))
         };
-        let (record, tools) = (encode_record(transcript), encode_tools(&snapshot.tools));
+        let (tools, remembered) = encode_new(&(snapshot.remembered)(), known);
+        let record = encode_record(transcript);
         let first_block = snapshot.plan.first_block;
         let mut sections =
             vec![(SectionKind::Record, &record[..]), (SectionKind::Recurrent, snapshot.bank.recurrent())];
@@ -142,7 +153,7 @@ impl Store {
         };
         let size = HEAD_LEN as u64 + u64::from(header.text_bytes) + payload_bytes + tools.len() as u64;
         let name = Name::of_text(transcript.text());
-        Ok(Encoded { name, header, front, head, table, record, tools, size: Bytes(size) })
+        Ok(Encoded { name, header, front, head, table, record, tools, remembered, size: Bytes(size) })
     }
 
     /// Makes room, writes the file and enters it.
@@ -164,6 +175,7 @@ impl Store {
             front: &encoded.front,
             parent,
             used: encoded.header.created,
+            remembered: encoded.remembered.clone(),
         });
         for pin in &snapshot.plan.superseded {
             if let Some(entry) = index.get_mut(pin.id) {
@@ -237,4 +249,22 @@ impl Store {
         file.write_all(&encoded.tools)?;
         WriteFile::sync(&mut *file)
     }
+}
+
+/// The tool map of what is not known yet, and what it has; what would make a file unreadable is left out.
+fn encode_new(remembered: &[Remembered], mut known: BTreeSet<RememberedId>) -> (Vec<u8>, Vec<RememberedId>) {
+    let (mut new, mut ids, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for part in remembered {
+        // Its head in the map has eight bytes.
+        let more = part.bytes() + 8;
+        let fits =
+            part.id.len() <= TOOL_ID_MAX && new.len() < TOOL_CALLS_MAX && bytes + more + 8 <= TOOLS_BYTES_MAX.index();
+        let id = part.digest();
+        if fits && known.insert(id) {
+            bytes += more;
+            new.push(part);
+            ids.push(id);
+        }
+    }
+    (encode_tools(&new), ids)
 }

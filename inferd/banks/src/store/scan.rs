@@ -1,23 +1,29 @@
 //! Reading what a folder holds: fronts only, two reads a file.
 
 use super::Store;
+use super::part::read_remembered;
 use crate::disk::{FileFacts, ReadFile};
-use crate::format::{FRONT_LEN, FileFault, Front, HEAD_LEN, Header, check_crc, expect};
+use crate::format::{FRONT_LEN, FileFault, Front, HEAD_LEN, Header, Remembered, RememberedId, check_crc, expect};
 use crate::identity::{Identity, is_identity_folder};
 use crate::index::{EntryId, Index, NewEntry, Stray};
+use crate::limits::REMEMBERED_BYTES_MAX;
 use crate::name::{FileKind, Name};
+use crate::stats::Quarantine;
 use ds4_units::Bytes;
 use std::io;
+use std::sync::PoisonError;
 use tracing::{debug, warn};
 
 /// What a person may read beside the files.
-const DESCRIPTION: &str = "identity";
+pub(crate) const DESCRIPTION: &str = "identity";
 
 /// A file whose beginning was read.
 struct Scanned {
     name: Name,
     facts: FileFacts,
+    header: Header,
     front: Front,
+    remembered: Vec<RememberedId>,
 }
 
 impl Store {
@@ -41,21 +47,17 @@ impl Store {
                     Ok(Some(file)) => scanned.push(file),
                     Ok(None) => {}
                     Err(fault) if fault.is_foreign() => debug!(file = facts.name, %fault, "left alone"),
-                    Err(fault) => {
-                        warn!(file = facts.name, %fault, "a stored conversation is damaged and set aside");
-                        self.counters.quarantined();
-                        if clean {
-                            self.rename_to_bad(&mut index, name.file(), name.bad_file(), Bytes(facts.len));
-                        }
-                    }
+                    Err(fault) => self.found_damaged(&mut index, name, &facts, &fault, clean),
                 },
                 FileKind::Temporary if clean => self.remove_file(&facts.name),
                 FileKind::Bad => index.bad.push(stray(&self.folder, facts)),
                 FileKind::Temporary | FileKind::Other => {}
             }
         }
+        let scanned = self.scan_remembered(&mut index, scanned, clean);
         index.bad.sort_unstable();
         // A file continues a shorter one.
+        let mut scanned = scanned;
         scanned.sort_unstable_by_key(|file| (file.front.tokens, file.name));
         for file in scanned {
             if !enter(&mut index, &file, self.geometry.block_tokens) && clean {
@@ -65,6 +67,47 @@ impl Store {
         }
         *self.index() = index;
         Ok(())
+    }
+
+    fn found_damaged(&self, index: &mut Index, name: Name, facts: &FileFacts, fault: &FileFault, clean: bool) {
+        warn!(file = facts.name, %fault, "a stored conversation is damaged and set aside");
+        self.counters.quarantined(Quarantine::Index);
+        if clean {
+            self.rename_to_bad(index, name.file(), name.bad_file(), Bytes(facts.len));
+        }
+    }
+
+    /// Reads what the files remember of their answers, the last used ones first, as far as memory for it goes. Damaged
+    /// files are left out.
+    fn scan_remembered(&self, index: &mut Index, mut scanned: Vec<Scanned>, clean: bool) -> Vec<Scanned> {
+        scanned.sort_unstable_by_key(|file| (std::cmp::Reverse(file.facts.used), file.name));
+        let (mut all, mut bytes) = (Vec::new(), 0);
+        scanned.retain_mut(|file| {
+            let wanted = file.front.tools_bytes;
+            if wanted == 0 || bytes + wanted > REMEMBERED_BYTES_MAX.0 {
+                return true;
+            }
+            let read = self.disk.open(&self.folder, &file.facts.name);
+            match read.and_then(|open| read_remembered(&*open, &file.header, &file.front, file.facts.len)) {
+                Ok(Ok(remembered)) => {
+                    bytes += wanted;
+                    file.remembered = remembered.iter().map(Remembered::digest).collect();
+                    all.extend(remembered.into_iter().rev());
+                    true
+                }
+                Ok(Err(fault)) => {
+                    self.found_damaged(index, file.name, &file.facts, &fault, clean);
+                    false
+                }
+                Err(error) => {
+                    warn!(file = file.facts.name, %error, "cannot read a stored conversation");
+                    true
+                }
+            }
+        });
+        all.reverse();
+        *self.remembered.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        scanned
     }
 
     /// Files of other identities count towards the budget.
@@ -90,7 +133,7 @@ impl Store {
                 let least = HEAD_LEN as u64 + u64::from(header.text_bytes) + header.payload_bytes;
                 let wanted = least.saturating_add(front.tools_bytes);
                 expect("length of the file", facts.len, wanted)?;
-                Ok(Some(Scanned { name, facts: facts.clone(), front }))
+                Ok(Some(Scanned { name, facts: facts.clone(), header, front, remembered: Vec::new() }))
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(FileFault::Cut { what: "file" }),
             Err(error) => {
@@ -120,6 +163,7 @@ fn enter(index: &mut Index, file: &Scanned, block_tokens: u32) -> bool {
         front: &file.front,
         parent,
         used: file.facts.used,
+        remembered: file.remembered.clone(),
     });
     true
 }

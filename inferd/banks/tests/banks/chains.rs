@@ -1,7 +1,7 @@
 //! Files that continue files.
 
 use crate::support::disk::MemDisk;
-use crate::support::{find, open, restore, save, snapshot, text, transcript};
+use crate::support::{find, open, quarantined, restore, save, snapshot, text, transcript};
 use ds4_banks::limits::CHAIN_MAX;
 use ds4_banks::{LoadError, NotSaved};
 
@@ -17,7 +17,8 @@ fn a_longer_conversation_writes_only_what_is_new() {
     assert!(more.written.0 + 2_000 < whole.written.0, "{} after {}", more.written, whole.written);
     let loaded = restore(&store, &format!("<1 {first}{}end", text(2, 40))).unwrap();
     assert_eq!(loaded.transcript.len(), 441);
-    assert_eq!(loaded.read.0, whole.written.0 + more.written.0);
+    // The first file's recurrent part tells an older state: it is not read.
+    assert_eq!(loaded.read.0, whole.written.0 + more.written.0 - crate::support::GEOMETRY.recurrent_bytes as u64);
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn what_is_stored_already_is_not_stored_again() {
     save(&store, "<1 abcdef").unwrap();
     assert!(store.plan(transcript("<1 abcdef").tokens()).stored);
     assert!(matches!(save(&store, "<1 abcdef"), Err(NotSaved::Stored)));
-    assert_eq!(store.stats().saves_failed, 0);
+    assert_eq!(store.stats().saves_failed.iter().sum::<u64>(), 0);
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn a_damaged_file_takes_what_continues_it_along_and_is_never_tried_again() {
     assert!(matches!(store.load(found), Err(LoadError::Damaged(_))));
     assert!(find(&store, "<1 abcdefghijklm").is_none());
     let stats = store.stats();
-    assert_eq!((stats.files, stats.quarantined, stats.loads_failed), (0, 1, 1));
+    assert_eq!((stats.files, stats.quarantined.iter().sum::<u64>(), stats.loads_failed), (0, 1, 1));
     let names: Vec<String> = disk.contents().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, [format!("{first}.kv.bad"), "identity".to_owned()]);
     drop(store);
@@ -96,7 +97,7 @@ fn a_conversation_that_the_model_refuses_is_set_aside() {
     let loaded = restore(&store, "<1 abcdefg").unwrap();
     store.refuse(&loaded.kept, "not a number in layer 3");
     assert!(find(&store, "<1 abcdefg").is_none());
-    assert_eq!(store.stats().quarantined, 1);
+    assert_eq!(quarantined(&store), 1);
 }
 
 #[test]

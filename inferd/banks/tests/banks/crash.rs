@@ -1,7 +1,7 @@
 //! A process that dies, or a power loss, at every call of a save.
 
 use crate::support::disk::MemDisk;
-use crate::support::{find, open, restore, save};
+use crate::support::{find, open, quarantined, restore, save};
 use ds4_banks::NotSaved;
 use std::io::ErrorKind;
 
@@ -30,7 +30,7 @@ fn check(disk: &MemDisk, kept: &[&str]) -> bool {
     }
     let found = find(&store, NEW_PROMPT).map(|found| found.tokens) == Some(18);
     restore(&store, NEW_PROMPT).expect("its beginning was stored before");
-    assert_eq!(store.stats().quarantined, 0, "a crash left a file that looks whole");
+    assert_eq!(quarantined(&store), 0, "a crash left a file that looks whole");
     assert!(disk.contents().iter().all(|(name, _)| !name.contains(".tmp")), "a temporary file is left");
     match save(&store, NEW) {
         Ok(_) => assert!(!found),

@@ -1,7 +1,7 @@
 //! What is given up, and what never is.
 
 use crate::support::disk::MemDisk;
-use crate::support::{find, open, restore, save, text};
+use crate::support::{evictions, find, open, restore, save, text};
 use ds4_banks::NotSaved;
 
 const DAY: u64 = 24 * 3600;
@@ -31,7 +31,7 @@ fn the_budget_is_kept_before_anything_is_written() {
         assert!(bytes as u64 <= budget);
         assert!(restore(&store, &prompt(number)).is_some(), "the conversation just saved is gone");
     }
-    assert_eq!((store.stats().files, store.stats().evictions), (3, 17));
+    assert_eq!((store.stats().files, evictions(&store)), (3, 17));
 }
 
 #[test]
@@ -85,6 +85,25 @@ fn a_beginning_outlives_what_continues_it_and_the_end_goes_first() {
 }
 
 #[test]
+fn a_fresh_beginning_outlives_the_dense_files_of_a_conversation_that_ended() {
+    let disk = MemDisk::new();
+    let store = open(disk.clone(), size() * 10);
+    // Long files are dense: more tokens for a byte than the short ones that conversations begin with.
+    for end in [200, 230, 260] {
+        save(&store, &format!("<1 {}~", text(1, end))).unwrap();
+    }
+    disk.later(600);
+    save(&store, &conversation(5)).unwrap();
+    for number in 10..14 {
+        disk.later(30);
+        save(&store, &conversation(number)).unwrap();
+        assert!(restore(&store, &prompt(5)).is_some(), "the new beginning went at save {number}");
+    }
+    let long = format!("<1 {}X", text(1, 260));
+    assert!(find(&store, &long).is_none_or(|found| found.tokens < 261), "nothing of the ended one was given up");
+}
+
+#[test]
 fn damaged_files_and_other_identities_go_before_anything_useful() {
     let disk = MemDisk::new();
     let other = ds4_banks::Identity { renderer: "old".into(), ..crate::support::identity() };
@@ -96,5 +115,5 @@ fn damaged_files_and_other_identities_go_before_anything_useful() {
     save(&store, &conversation(1)).unwrap();
     save(&store, &conversation(2)).unwrap();
     assert!(restore(&store, &prompt(1)).is_some() && restore(&store, &prompt(2)).is_some());
-    assert_eq!(store.stats().evictions, 1);
+    assert_eq!(evictions(&store), 1);
 }

@@ -1,6 +1,7 @@
 //! The store as its users see it.
 
 mod bits;
+mod catalog;
 mod chains;
 mod crash;
 mod evict;

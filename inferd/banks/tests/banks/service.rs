@@ -2,7 +2,7 @@
 
 use crate::support::disk::MemDisk;
 use crate::support::{find, open, save, snapshot, transcript};
-use ds4_banks::{BankBytes, LoadError, NotSaved, Service};
+use ds4_banks::{BankBytes, LoadError, Loaded, NotSaved, Service, Unusable};
 use ds4_units::Bytes;
 use std::sync::mpsc::{self, Receiver, Sender};
 
@@ -10,10 +10,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 fn what_was_handed_over_is_on_disk_when_the_service_is_closed() {
     let disk = MemDisk::new();
     let store = open(disk.clone(), 1 << 20);
-    let service = Service::start(store.clone()).unwrap();
+    let service = Service::start(store.clone(), Ok).unwrap();
     service.save(snapshot(&store, &transcript("<1 abcdef"), Vec::new())).unwrap();
     service.close();
-    let service = Service::start(open(disk, 1 << 20)).unwrap();
+    let service = Service::start(open(disk, 1 << 20), Ok).unwrap();
     let ticket = service.load(find(service.store(), "<1 abcdefg").unwrap()).unwrap();
     assert_eq!(ticket.wait().unwrap().transcript, transcript("<1 abcdef"));
     service.close();
@@ -45,7 +45,7 @@ impl BankBytes for Slow {
 #[test]
 fn a_slow_disk_holds_nobody_up_and_costs_saves_not_memory() {
     let store = open(MemDisk::new(), 1 << 20);
-    let service = Service::start(store.clone()).unwrap();
+    let service = Service::start(store.clone(), Ok).unwrap();
     let (begun, has_begun) = mpsc::channel();
     let (go, waits) = mpsc::channel();
     let mut slow = snapshot(&store, &transcript("<1 abcdef"), Vec::new());
@@ -65,7 +65,21 @@ fn a_slow_disk_holds_nobody_up_and_costs_saves_not_memory() {
     drop(go);
     service.close();
     assert_eq!(store.stats().files, 1 + ds4_banks::limits::SAVES_WAITING_MAX as u64);
-    assert_eq!(store.stats().saves_failed, refused as u64);
+    assert_eq!(store.stats().saves_failed.iter().sum::<u64>(), refused as u64);
+}
+
+#[test]
+fn what_the_model_cannot_use_is_set_aside_by_the_restoring_thread() {
+    let store = open(MemDisk::new(), 1 << 20);
+    save(&store, "<1 abcdef").unwrap();
+    let refuse = |loaded: Loaded| Err::<(), _>(Unusable { kept: loaded.kept, why: "not a number in layer 3".into() });
+    let service = Service::start(store.clone(), refuse).unwrap();
+    let ticket = service.load(find(&store, "<1 abcdefg").unwrap()).unwrap();
+    let error = ticket.wait().unwrap_err().to_string();
+    assert!(error.contains("not a number in layer 3"), "{error}");
+    assert!(find(&store, "<1 abcdefg").is_none());
+    assert_eq!(store.stats().quarantined, [0, 0, 1]);
+    service.close();
 }
 
 #[test]
@@ -74,7 +88,7 @@ fn a_restore_that_fails_says_so() {
     let store = open(disk.clone(), 1 << 20);
     save(&store, "<1 abcdef").unwrap();
     let name = format!("{}.kv", ds4_banks::Name::of_text(transcript("<1 abcdef").text()));
-    let service = Service::start(store).unwrap();
+    let service = Service::start(store, Ok).unwrap();
     let found = find(service.store(), "<1 abcdefg").unwrap();
     disk.edit(&name, |bytes| bytes[200] ^= 1);
     assert!(matches!(service.load(found).unwrap().wait(), Err(LoadError::Damaged(_))));

@@ -5,8 +5,8 @@ pub mod disk;
 pub mod seal;
 
 use ds4_banks::{
-    BankBytes, Found, Geometry, Identity, Loaded, NotSaved, Piece, PieceEnd, PieceKind, SaveReason, Saved, Snapshot,
-    Store, StoreOptions, ToolCall, Transcript,
+    BankBytes, Found, Geometry, Identity, Loaded, NotSaved, Piece, PieceEnd, PieceKind, Remembered, SaveReason, Saved,
+    Snapshot, Store, StoreOptions, Transcript,
 };
 use ds4_units::{Bytes, TokenId};
 use std::sync::Arc;
@@ -91,14 +91,15 @@ pub fn transcript(notation: &str) -> Transcript {
     Transcript::new(text, tokens, pieces).expect("a transcript")
 }
 
-pub fn tool_calls() -> Vec<ToolCall> {
-    vec![ToolCall { id: "call_1".into(), written: b"abc".to_vec() }]
+pub fn tool_calls() -> Vec<Remembered> {
+    vec![Remembered { id: "call_1".into(), written: b"abc".to_vec() }]
 }
 
-pub fn snapshot(store: &Arc<Store>, transcript: &Transcript, tools: Vec<ToolCall>) -> Snapshot {
+pub fn snapshot(store: &Arc<Store>, transcript: &Transcript, remembered: Vec<Remembered>) -> Snapshot {
     let plan = store.plan(transcript.tokens());
     let bank = Box::new(FakeBank::of(transcript.tokens()));
-    Snapshot { transcript: transcript.clone(), reason: SaveReason::Continued, plan, bank, tools }
+    let remembered = Box::new(move || remembered.clone());
+    Snapshot { transcript: transcript.clone(), reason: SaveReason::Continued, plan, bank, remembered }
 }
 
 pub fn save(store: &Arc<Store>, notation: &str) -> Result<Saved, NotSaved> {
@@ -132,4 +133,12 @@ pub fn text(seed: u64, tokens: usize) -> String {
     (0..tokens as u64)
         .map(|at| char::from(b'a' + ((seed.wrapping_mul(2_654_435_761) >> (at % 13)) % 26) as u8))
         .collect()
+}
+
+pub fn evictions(store: &Store) -> u64 {
+    store.stats().evictions.iter().sum()
+}
+
+pub fn quarantined(store: &Store) -> u64 {
+    store.stats().quarantined.iter().sum()
 }

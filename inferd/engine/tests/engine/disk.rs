@@ -26,6 +26,10 @@ fn stats(bench: &Bench) -> DiskStats {
     bench.engine.handle().observatory().disk().expect("there is a folder")
 }
 
+fn quarantined(bench: &Bench) -> u64 {
+    stats(bench).quarantined.iter().sum()
+}
+
 /// Returns once `done` holds of the disk.
 fn wait_for(bench: &Bench, done: impl Fn(&DiskStats) -> bool) {
     for _ in 0..30_000 {
@@ -123,8 +127,45 @@ fn a_stored_bank_that_the_model_refuses_is_set_aside_and_the_answer_is_the_same(
     let heard = second.complete(second.request(prompt, 20));
     assert_eq!(reuse(&heard).0, ReuseKind::Cold);
     assert_eq!(heard.text, undisturbed(prompt, 20));
-    assert_eq!(stats(&second).quarantined, 1);
+    assert_eq!(quarantined(&second), 1);
     assert_eq!(second.controls.banks_open(), 1);
+}
+
+#[test]
+fn a_restore_that_succeeds_and_holds_another_length_is_not_believed() {
+    let (_temporary, folder) = private_folder();
+    let first = bench(&folder, 4, NEVER);
+    first.complete(first.request("how are you today", 20));
+    first.engine.stop().unwrap();
+    let second = bench(&folder, 4, NEVER);
+    second.controls.shorten_images();
+    let prompt = "how are you today, and tomorrow";
+    let heard = second.complete(second.request(prompt, 20));
+    assert_eq!(reuse(&heard), (ReuseKind::Cold, 0));
+    assert_eq!(heard.text, undisturbed(prompt, 20));
+    assert_eq!((quarantined(&second), second.controls.banks_open()), (1, 1));
+}
+
+#[test]
+fn a_prompt_that_parts_from_what_is_stored_leaves_its_own_end_behind() {
+    let (_temporary, folder) = private_folder();
+    let shared = "a beginning that several conversations share, word by word";
+    let prompt = |end: &str| format!("{shared} and then {end} for quite a while, so that it is worth keeping");
+    let saves = |bench: &Bench| stats(bench).saves.iter().sum::<u64>();
+    let first = bench(&folder, 4, 16);
+    first.complete(first.request(&prompt("it rains"), 20));
+    first.engine.stop().unwrap();
+    // Never stopped: what it wrote by itself is all there is.
+    let second = bench(&folder, 4, 16);
+    let before = saves(&second);
+    let parted = second.complete(second.request(&prompt("the sun shines"), 20));
+    let (kind, cached) = reuse(&parted);
+    assert_eq!(kind, ReuseKind::Cold, "{cached}: the first one's file goes beyond what both have in common");
+    wait_for(&second, |stats| stats.saves.iter().sum::<u64>() > before);
+    let third = bench(&folder, 4, 16);
+    let again = third.complete(third.request(&prompt("the sun shines"), 20));
+    assert_eq!(reuse(&again).0, ReuseKind::Disk);
+    assert_eq!(again.text, parted.text);
 }
 
 #[test]
@@ -139,13 +180,13 @@ fn a_restored_conversation_that_cannot_be_computed_is_tried_once_from_nothing() 
     let heard = second.complete(second.request(prompt, 20));
     assert_eq!(reuse(&heard), (ReuseKind::Cold, 0));
     assert_eq!(heard.text, undisturbed(prompt, 20));
-    assert_eq!(stats(&second).quarantined, 1);
+    assert_eq!(quarantined(&second), 1);
     // It is not tried again: what the second one leaves is its own.
     second.engine.stop().unwrap();
     let third = bench(&folder, 4, NEVER);
     let again = third.complete(third.request(prompt, 20));
     assert_eq!((reuse(&again).0, again.text), (ReuseKind::Disk, undisturbed(prompt, 20)));
-    assert_eq!(stats(&third).quarantined, 0);
+    assert_eq!(quarantined(&third), 0);
 }
 
 #[test]

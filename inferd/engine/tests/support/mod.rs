@@ -69,20 +69,7 @@ impl Bench {
 
     /// An engine that keeps conversations in `folder`.
     pub fn with_disk(rule: Rule, options: EngineOptions, folder: &Path, interval: u32) -> Bench {
-        let (model, controls) = FakeModel::new(rule, 2_000);
-        let tokenizer = Arc::new(vocabulary::tokenizer());
-        let codec = Arc::new(PlainCodec::new(tokenizer.clone()));
-        let disk = DiskOptions {
-            folder: folder.to_owned(),
-            budget: Bytes::mib(64),
-            min_tokens: Tokens(4),
-            cold_max_tokens: Tokens(1_000),
-            interval_tokens: Tokens(interval),
-        };
-        let disk = DiskBanks::open(&disk, [1; 32], "test/1", &model, tokenizer.clone()).unwrap();
-        let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
-        let engine = Engine::start_with_disk(loaded, options, Account::unlimited(), Some(disk)).unwrap();
-        Bench { engine, controls, tokenizer, codec }
+        Bench::over_disk(rule, 2_000, options, (folder, interval), PlainCodec::new, &AnswerMemory::default())
     }
 
     fn with_account(
@@ -99,6 +86,35 @@ impl<C: PromptCodec + 'static> Bench<C> {
     /// A bench whose prompts are in another protocol.
     pub fn over(rule: Rule, context: u32, options: EngineOptions, codec: impl FnOnce(Arc<Tokenizer>) -> C) -> Bench<C> {
         Bench::build(rule, context, options, codec, |_| Account::unlimited())
+    }
+
+    /// An engine that keeps conversations in a folder, saving them at every so many tokens. `memory` hears what those
+    /// that are there remember.
+    pub fn over_disk(
+        rule: Rule,
+        context: u32,
+        options: EngineOptions,
+        (folder, interval): (&Path, u32),
+        codec: impl FnOnce(Arc<Tokenizer>) -> C,
+        memory: &AnswerMemory,
+    ) -> Bench<C> {
+        let (model, controls) = FakeModel::new(rule, context);
+        let tokenizer = Arc::new(vocabulary::tokenizer());
+        let codec = Arc::new(codec(tokenizer.clone()));
+        let disk = DiskOptions {
+            folder: folder.to_owned(),
+            budget: Bytes::mib(64),
+            min_tokens: Tokens(4),
+            cold_max_tokens: Tokens(1_000),
+            interval_tokens: Tokens(interval),
+            trim_tokens: Tokens(32),
+            align_tokens: Tokens(128),
+        };
+        let disk = DiskBanks::open(&disk, [1; 32], "test/1", &model, tokenizer.clone()).unwrap();
+        disk.recall_into(memory);
+        let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
+        let engine = Engine::start_with_disk(loaded, options, Account::unlimited(), Some(disk)).unwrap();
+        Bench { engine, controls, tokenizer, codec }
     }
 
     fn build(

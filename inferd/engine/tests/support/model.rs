@@ -69,6 +69,8 @@ struct State {
     device_is_lost: bool,
     /// Stored banks are refused.
     refuses_images: bool,
+    /// Stored banks come back a token short, without a word.
+    shortens_images: bool,
     /// Rows per segment, step by step.
     steps: Vec<Vec<usize>>,
     /// Rows of logits of one segment.
@@ -120,6 +122,10 @@ impl Controls {
 
     pub fn refuse_images(&self) {
         self.with(|state| state.refuses_images = true);
+    }
+
+    pub fn shorten_images(&self) {
+        self.with(|state| state.shortens_images = true);
     }
 
     pub fn lose_device(&self) {
@@ -361,7 +367,8 @@ impl Model for FakeModel {
             return Err(BankError::Image { problem: "is not one".into() });
         }
         let bytes = image.blocks.iter().flat_map(|block| block.as_ref().as_ref().as_chunks().0);
-        let tokens: Vec<TokenId> = bytes.take(tokens.index()).map(|id| TokenId(u32::from_le_bytes(*id))).collect();
+        let held = tokens.index() - usize::from(self.controls.with(|state| state.shortens_images));
+        let tokens: Vec<TokenId> = bytes.take(held).map(|id| TokenId(u32::from_le_bytes(*id))).collect();
         let checkpoints = BTreeSet::from([tokens.len()]);
         Ok(self.insert(Bank { tokens, checkpoints }))
     }

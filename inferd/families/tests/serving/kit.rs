@@ -5,7 +5,10 @@ use crate::support::vocabulary::tokens;
 use crate::support::{Bench, Heard};
 use ds4_engine::{CallEvent, EngineOptions, Event};
 use ds4_families::deepseek4::{DeepSeek4Codec, PromptProfile};
-use ds4_model::{CallId, Conversation, JsonText, Message, PromptText, ThinkingMode, ToolSchema, ToolUse, UserMessage};
+use ds4_model::{
+    AnswerMemory, CallId, Conversation, JsonText, Message, PromptText, ThinkingMode, ToolSchema, ToolUse, UserMessage,
+};
+use std::path::Path;
 
 pub(crate) type FamilyBench = Bench<DeepSeek4Codec>;
 
@@ -24,6 +27,13 @@ pub(crate) fn bench(rule: Rule) -> FamilyBench {
     Bench::over(rule, 20_000, EngineOptions::default(), |tokenizer| {
         DeepSeek4Codec::new(tokenizer, PromptProfile::Release).expect("all markers")
     })
+}
+
+/// As [`scripted`], keeping conversations in `folder`. `memory` hears what those that are there remember.
+pub(crate) fn scripted_on_disk(answers: &[&str], folder: &Path, memory: &AnswerMemory) -> FamilyBench {
+    let rule = dialogue_rule(answers.iter().map(|answer| tokens(answer)).collect());
+    let codec = |tokenizer| DeepSeek4Codec::new(tokenizer, PromptProfile::Release).expect("all markers");
+    Bench::over_disk(rule, 20_000, EngineOptions::default(), (folder, 64), codec, memory)
 }
 
 /// A question with one tool.

@@ -5,5 +5,6 @@ mod support;
 
 mod calls;
 mod kit;
+mod restarts;
 mod retries;
 mod turns;

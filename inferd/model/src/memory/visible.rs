@@ -21,6 +21,21 @@ impl VisibleKey {
         key
     }
 
+    /// The key's digits.
+    pub(super) fn to_hex(self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The key with these digits.
+    pub(super) fn from_hex(digits: &str) -> Option<VisibleKey> {
+        let digit = |at: usize| digits.get(2 * at..2 * at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        let mut key = [0; 32];
+        for (at, byte) in key.iter_mut().enumerate() {
+            *byte = digit(at)?;
+        }
+        Some(VisibleKey(key)).filter(|key| key.to_hex() == digits)
+    }
+
     /// Appends a message.
     pub fn push(&mut self, message: &Message) {
         let mut hash = Fields(Sha256::new_with_prefix(self.0));

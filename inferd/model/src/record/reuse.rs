@@ -31,7 +31,7 @@ impl PromptRecord {
             piece.tokens_end = piece.tokens_end - theirs + mine;
             piece
         }));
-        PromptRecord { pieces: adopted, tokens }
+        PromptRecord { pieces: adopted, tokens, answers: prompt.answers.clone() }
     }
 
     /// Forgets what lies beyond the first `count` tokens. A text cut in two keeps its tokens but equals no text any more.

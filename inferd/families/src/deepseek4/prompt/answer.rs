@@ -14,7 +14,7 @@ use super::Protocol;
 use super::dsml::{BlockRules, ToolTable};
 use ds4_model::{
     AnswerEnd, AnswerEvent, AnswerMemory, AnswerPosition, AnswerReader, AnswerSummary, Channel, Conversation, Ending,
-    NextToken, ToolChoice, ToolFault, ToolOutcome, ToolUse, Utf8Stream,
+    NextToken, SampledPart, ToolChoice, ToolFault, ToolOutcome, ToolUse, Utf8Stream,
 };
 use ds4_units::TokenId;
 use sampled::Sampled;
@@ -130,7 +130,7 @@ impl Reader {
         self.at_start = true;
     }
 
-    fn summary(&mut self) -> AnswerSummary {
+    fn summary(&mut self, sampled: Vec<SampledPart>) -> AnswerSummary {
         let outcome = match self.surface.outcome {
             Some(ToolOutcome::Ok | ToolOutcome::Repaired) if self.retried => Some(ToolOutcome::Retried),
             None if self.retried => Some(ToolOutcome::Failed),
@@ -141,6 +141,7 @@ impl Reader {
             calls: self.surface.shown_calls.len() as u32,
             outcome,
             fault: self.first_fault.take().or(self.surface.fault.take()),
+            sampled,
         }
     }
 }
@@ -212,8 +213,8 @@ impl AnswerReader for Reader {
             self.reset();
             return AnswerEnd::Again(tail);
         }
-        self.sampled.remember(&self.surface, self.retried);
-        AnswerEnd::Done(self.summary())
+        let sampled = self.sampled.remember(&self.surface, self.retried);
+        AnswerEnd::Done(self.summary(sampled))
     }
 }
 

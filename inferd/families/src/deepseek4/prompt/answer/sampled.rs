@@ -4,7 +4,7 @@ use super::surface::{State, Surface};
 use crate::deepseek4::prompt::dsml::BlockCall;
 use ds4_model::{
     AnswerMemory, AssistantMessage, Conversation, Message, PastReasoning, Prompt, PromptText, SampledCalls,
-    ToolOutcome, VisibleKey,
+    SampledPart, ToolOutcome, VisibleKey,
 };
 use ds4_units::TokenId;
 use std::sync::Arc;
@@ -55,16 +55,16 @@ impl Sampled {
         self.controls.clear();
     }
 
-    /// Remembers what the surface read, now that the answer is over.
-    pub(super) fn remember(&mut self, surface: &Surface, retried: bool) {
-        let Some(memory) = &self.memory else { return };
-        let ids: Vec<_> = surface.shown_calls.iter().map(|call| call.id).collect();
+    /// Remembers what the surface read, now that the answer is over, and returns it.
+    pub(super) fn remember(&mut self, surface: &Surface, retried: bool) -> Vec<SampledPart> {
+        let mut parts = Vec::new();
+        let Some(memory) = &self.memory else { return parts };
         let calls: Vec<_> = surface.shown_calls.iter().map(BlockCall::to_tool_call).collect();
         if surface.outcome == Some(ToolOutcome::Ok)
             && let State::Calls(block) = &surface.state
         {
             let sampled = SampledCalls { block: self.pieces(&block.raw, block.start), calls: calls.clone() };
-            memory.remember_calls(&ids, sampled);
+            parts.push(SampledPart::Calls(Arc::new(sampled)));
         }
         if let Some(mut key) = self.conversation
             && !surface.reasoning.is_empty()
@@ -76,8 +76,10 @@ impl Sampled {
                 content: PromptText::new(surface.content.clone()),
                 tool_calls: calls,
             }));
-            memory.remember_reasoning(key, PromptText::new(surface.reasoning.clone()));
+            parts.push(SampledPart::Reasoning(key, PromptText::new(surface.reasoning.clone())));
         }
+        parts.iter().for_each(|part| memory.remember(part.clone()));
+        parts
     }
 
     /// Text that begins at `start` of the answer's text, with control tokens where they were generated.
