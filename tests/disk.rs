@@ -6,12 +6,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use ds4_tests::{Owner, PATIENCE, Worker, demo_model, paths_below};
+use ds4_tests::{Owner, PATIENCE, Worker, command, demo_model, paths_below};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A worker that keeps even short conversations in `folder`.
 fn worker(owner: &Owner, folder: &Path) -> Result<Worker> {
+    worker_saving_every(owner, folder, "16")
+}
+
+/// The same, with so many tokens between two saves of a conversation.
+fn worker_saving_every(owner: &Owner, folder: &Path, interval: &str) -> Result<Worker> {
     let manifest = owner.manifest()?;
     let arguments: [&OsStr; 10] = [
         "--weights".as_ref(),
@@ -23,7 +28,7 @@ fn worker(owner: &Owner, folder: &Path) -> Result<Worker> {
         "--kv-cache-cold-max-tokens".as_ref(),
         "1000".as_ref(),
         "--kv-cache-continued-interval-tokens".as_ref(),
-        "16".as_ref(),
+        interval.as_ref(),
     ];
     let worker = Worker::start(&demo_model(), 0, &arguments)?;
     worker.wait_until_healthy()?;
@@ -147,6 +152,82 @@ fn damaged_files_are_set_aside_and_cost_nothing_but_time() -> Result<()> {
     let bad = with_suffix(&folder, "bad");
     assert!(!bad.is_empty());
     assert!(second.process().output().contains("damaged"));
+    Ok(())
+}
+
+/// The reply to a conversation with a shell on offer, after some reasoning.
+fn ask_with_a_shell(worker: &Worker, messages: &[Value]) -> Result<Value> {
+    let shell = json!({"type": "function", "function": {
+        "name": "bash",
+        "description": "Run a shell command and return what it prints.",
+        "parameters": {
+            "type": "object",
+            "properties": {"command": {"type": "string", "description": "The command"}},
+            "required": ["command"],
+        },
+    }});
+    let body = json!({"messages": messages, "tools": [shell], "temperature": 0, "thinking": {"type": "enabled"}});
+    let reply = worker.post("/v1/chat/completions", &body.to_string())?;
+    ensure!(reply.status == 200, "{} {}", reply.status, reply.body);
+    Ok(serde_json::from_str(&reply.body)?)
+}
+
+/// What an agent sends after a turn with a call: without the reasoning, arguments in another spelling, and the result.
+fn with_result(question: &Value, reply: &Value) -> Result<Vec<Value>> {
+    let mut message = reply["choices"][0]["message"].clone();
+    let fields = message.as_object_mut().context("a message")?;
+    let reasoning = fields.remove("reasoning_content").context("the answer has no reasoning to leave out")?;
+    ensure!(!reasoning.as_str().unwrap_or_default().is_empty(), "the answer has no reasoning to leave out");
+    let call = &mut message["tool_calls"][0];
+    let arguments = call["function"]["arguments"].as_str().context("no call")?.to_owned();
+    call["function"]["arguments"] = arguments.replace("{\"", "{ \n \"").replace("\":", "\" : ").into();
+    let result = json!({"role": "tool", "tool_call_id": call["id"], "content": "ds4-tool-ok\n"});
+    Ok(vec![question.clone(), message, result])
+}
+
+/// Tokens of the conversations in the folder, as `ds4 kv list` has them.
+fn kept_tokens(folder: &Path) -> Result<Vec<u64>> {
+    let output = command("ds4")?.args(["kv", "list", "--json", "--kv-disk-dir"]).arg(folder).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let list: Value = serde_json::from_slice(&output.stdout)?;
+    let files = list["files"].as_array().context("files")?;
+    Ok(files.iter().filter_map(|file| file["tokens"].as_u64()).collect())
+}
+
+#[test]
+fn what_a_killed_worker_sampled_is_said_again_byte_by_byte_by_the_next_one() -> Result<()> {
+    let owner = Owner::serving(&demo_model())?;
+    let temporary = TempDir::new()?;
+    let question = json!({"role": "user", "content": "Run `echo ds4-tool-ok` and tell me its output."});
+    let undisturbed = worker(&owner, &temporary.path().join("undisturbed"))?;
+    let first = ask_with_a_shell(&undisturbed, std::slice::from_ref(&question))?;
+    let wanted = ask_with_a_shell(&undisturbed, &with_result(&question, &first)?)?;
+
+    let folder = temporary.path().join("kv");
+    // The disk has the beginning of the call long before its end.
+    let killed = worker_saving_every(&owner, &folder, "40")?;
+    let reply = ask_with_a_shell(&killed, std::slice::from_ref(&question))?;
+    let count = |name: &str| reply["usage"][name].as_u64().context("usage");
+    // The token that ends the call was drawn and never computed.
+    let turn = count("prompt_tokens")? + count("completion_tokens")? - 1;
+    let deadline = Instant::now() + PATIENCE;
+    while !kept_tokens(&folder)?.contains(&turn) {
+        ensure!(Instant::now() < deadline, "{turn} tokens were never saved: {:?}", kept_tokens(&folder)?);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    killed.kill()?;
+
+    let next = worker(&owner, &folder)?;
+    let answer = ask_with_a_shell(&next, &with_result(&question, &reply)?)?;
+    let timings = &answer["timings"];
+    assert_eq!((timings["reuse_kind"].as_str(), timings["prefill_cached_tokens"].as_u64()), (Some("disk"), Some(turn)));
+    assert_eq!(answer["choices"][0]["message"]["content"], wanted["choices"][0]["message"]["content"]);
+    let stats: Value = serde_json::from_str(&next.get_json("/v1/stats")?)?;
+    let disk = &stats["kv_disk"];
+    assert_eq!((disk["restores"].as_u64(), disk["tokens_saved"].as_u64()), (Some(1), Some(turn)));
+    assert_eq!(disk["hits"]["inside_text"].as_u64(), Some(1), "it ends before the last token of a text: {stats}");
+    let metrics = next.get("/metrics")?.body;
+    assert!(metrics.contains("ds4_kv_disk_hits_total{kind=\"inside_text\"} 1"), "{metrics}");
     Ok(())
 }
 

@@ -45,6 +45,12 @@ pub fn get(address: SocketAddr, path: &str) -> Result<Reply> {
     reply(agent().get(format!("http://{address}{path}")).call().with_context(|| format!("GET {path}"))?)
 }
 
+/// GET `path` for JSON, where there is text for people too.
+pub(crate) fn get_json(address: SocketAddr, path: &str) -> Result<String> {
+    let request = agent().get(format!("http://{address}{path}")).header("accept", "application/json");
+    Ok(reply(request.call().with_context(|| format!("GET {path}"))?)?.body)
+}
+
 /// POST a JSON `body` to `path`.
 pub fn post(address: SocketAddr, path: &str, body: &str) -> Result<Reply> {
     reply(send(address, path, body)?)

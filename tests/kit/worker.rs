@@ -72,6 +72,11 @@ impl Worker {
         http::get(self.address, path)
     }
 
+    /// GET `path` for JSON, where there is text for people too.
+    pub fn get_json(&self, path: &str) -> Result<String> {
+        http::get_json(self.address, path)
+    }
+
     /// POST `body` to `path`.
     pub fn post(&self, path: &str, body: &str) -> Result<Reply> {
         http::post(self.address, path, body)

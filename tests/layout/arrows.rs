@@ -28,7 +28,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("ds4-grammar", &["units", "model"]),
     ("ds4-api", &["units", "model", "governor", "engine", "grammar"]),
     ("ds4-server", &["units", "host", "model", "boot", "governor", "engine", "api"]),
-    ("ds4", &["units", "host", "model", "boot", "engine"]),
+    ("ds4", &["units", "host", "model", "boot", "banks", "engine", "api"]),
     ("ds4-bench", &["units", "host", "kernels", "model", "boot", "engine"]),
     ("ds4-tests", &["units", "manifest", "wire"]),
 ];

@@ -91,7 +91,14 @@ impl PaidBody {
 
     /// The body as JSON. Blocks for as long as parsing takes.
     pub(crate) fn parse(&self) -> Result<JsonBody, ApiError> {
-        let parsed = parse(&self.bytes).or_else(|error| match surrogates::replace_lone(&self.bytes) {
+        JsonBody::parse(&self.bytes)
+    }
+}
+
+impl JsonBody {
+    /// Reads JSON. Blocks for as long as that takes.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<JsonBody, ApiError> {
+        let parsed = parse(bytes).or_else(|error| match surrogates::replace_lone(bytes) {
             Some(mended) => parse(&mended),
             None => Err(error),
         });

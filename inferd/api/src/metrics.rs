@@ -94,6 +94,7 @@ fn kv_disk(now: &Now, stats: &DiskStats) {
     });
     let stores: Vec<([&str; 2], u64)> = stores.collect();
     now.counters("ds4_kv_disk_stores_total", "Saves", ["reason", "result"], &stores);
+    now.gauge("ds4_kv_disk_stores_waiting", "Conversations that wait to be written", stats.waiting);
     now.counter("ds4_kv_disk_written_bytes_total", "Bytes written", stats.written.0);
     now.seconds("ds4_kv_disk_store_seconds_total", "Time that saves took", stats.save_time);
     let kinds = HitKind::ALL.iter().zip(stats.hits).map(|(kind, count)| ([kind.name()], count));

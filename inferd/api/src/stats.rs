@@ -108,6 +108,7 @@ fn kv_disk(stats: &DiskStats) -> Value {
         "index_ms": stats.index_time.as_millis() as u64,
         "stores": by(SaveReason::ALL, SaveReason::name, &stats.saves),
         "stores_failed": by(SaveReason::ALL, SaveReason::name, &stats.saves_failed),
+        "stores_waiting": stats.waiting,
         "bytes_written": stats.written.0,
         "store_ms": stats.save_time.as_millis() as u64,
         "hits": by(HitKind::ALL, HitKind::name, &stats.hits),

@@ -93,6 +93,7 @@ impl<R: Send + 'static> Service<R> {
                 Err(error) => warn!(tokens = snapshot.transcript.len(), %error, "a conversation was not saved"),
             }
             waiting.fetch_sub(snapshot.bank.held().0, Ordering::AcqRel);
+            saving.count_written();
         })?;
         let loading = store.clone();
         let loads = Queue::start("kv-load", LOADS_WAITING_MAX, move |(found, reply): Load<R>| {
@@ -121,10 +122,12 @@ impl<R: Send + 'static> Service<R> {
         let (reason, held) = (snapshot.reason, snapshot.bank.held().0);
         let waiting = self.bytes_waiting.fetch_add(held, Ordering::AcqRel);
         let fits = waiting == 0 || waiting + held <= SAVE_BYTES_WAITING_MAX.0;
+        self.store.count_waiting();
         if fits && self.saves.sender.try_send(snapshot).is_ok() {
             return Ok(());
         }
         self.bytes_waiting.fetch_sub(held, Ordering::AcqRel);
+        self.store.count_written();
         let full = Err(NotSaved::QueueFull { waiting: SAVES_WAITING_MAX });
         self.store.count_save(reason, &full);
         full.map(|_| ())
@@ -133,6 +136,7 @@ impl<R: Send + 'static> Service<R> {
     /// Hands a snapshot to the saving thread, waiting for a place. For a worker that stops.
     pub fn save_in_turn(&self, snapshot: Snapshot) {
         self.bytes_waiting.fetch_add(snapshot.bank.held().0, Ordering::AcqRel);
+        self.store.count_waiting();
         // Refused only when the thread is gone; the store counts what it did not get.
         let _ = self.saves.sender.send(snapshot);
     }

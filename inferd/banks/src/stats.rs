@@ -87,6 +87,8 @@ pub struct Stats {
     pub saves: [u64; 4],
     /// Saves that were not done because of the disk, the budget or a full queue, by reason.
     pub saves_failed: [u64; 4],
+    /// Conversations that wait to be written, or are being.
+    pub waiting: u64,
     /// Bytes written.
     pub written: Bytes,
     /// Time that saves took.
@@ -116,6 +118,7 @@ pub(crate) struct Counters {
     index_us: AtomicU64,
     saves: [AtomicU64; 4],
     saves_failed: [AtomicU64; 4],
+    waiting: AtomicU64,
     written: AtomicU64,
     save_us: AtomicU64,
     hits: [AtomicU64; 3],
@@ -145,6 +148,14 @@ impl Counters {
             Err(NotSaved::Stored) => {}
             Err(_) => add(&self.saves_failed[reason as usize], 1),
         }
+    }
+
+    pub(crate) fn waits(&self) {
+        add(&self.waiting, 1);
+    }
+
+    pub(crate) fn waits_no_more(&self) {
+        self.waiting.fetch_sub(1, Relaxed);
     }
 
     pub(crate) fn hit(&self, kind: HitKind) {
@@ -184,6 +195,7 @@ impl Counters {
             index_time: Duration::from_micros(get(&self.index_us)),
             saves: all(&self.saves),
             saves_failed: all(&self.saves_failed),
+            waiting: get(&self.waiting),
             written: Bytes(get(&self.written)),
             save_time: Duration::from_micros(get(&self.save_us)),
             hits: all(&self.hits),

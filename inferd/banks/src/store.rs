@@ -195,6 +195,16 @@ impl Store {
         self.counters.read(index.len() as u64, index.total(), self.options.budget)
     }
 
+    /// Counts a conversation that waits to be written.
+    pub(crate) fn count_waiting(&self) {
+        self.counters.waits();
+    }
+
+    /// Counts one less.
+    pub(crate) fn count_written(&self) {
+        self.counters.waits_no_more();
+    }
+
     /// Counts a save that was refused before it reached the store.
     pub(crate) fn count_save(&self, reason: SaveReason, result: &Result<Saved, NotSaved>) {
         self.counters.saved(reason, result, Duration::ZERO);

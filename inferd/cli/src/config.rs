@@ -1,10 +1,13 @@
 //! Every flag of `ds4` with its help text and its environment fallback.
 
+mod kv;
+
 use clap::{Parser, ValueEnum};
 use ds4_boot::ModelArgs;
 use ds4_engine::{Sampling, TOP_LOGPROBS_MAX};
 use ds4_host::Exit;
 use ds4_model::Effort;
+pub(crate) use kv::{ApiArg, Command, FolderArgs, KvAction, KvArgs, PruneArgs, Switch, WhyMissArgs};
 use std::path::PathBuf;
 
 /// Exit codes that this program gives.
@@ -37,6 +40,8 @@ Examples:
   git diff | ds4 -m model.gguf --system \"Write a commit message\" -p -
   ds4 -m model.gguf -p \"Hello\" --dump-tokens              how the prompt is tokenised
   ds4 -m model.gguf -p \"Once upon\" --raw -n 20 --dump-logprobs out.json --logprobs-top-k 5
+  ds4 kv list --kv-disk-dir DIR                          conversations that a server keeps on disk
+  ds4 why-miss request.json -m model.gguf --kv-disk-dir DIR   why a request goes on from none, or from less
 
 ";
 
@@ -64,11 +69,15 @@ impl EffortArg {
 /// Flags of `ds4`.
 #[derive(Debug, Parser)]
 #[command(name = "ds4", version, allow_negative_numbers = true, about = "Asks a model one question", long_about = LONG_ABOUT,
+    subcommand_negates_reqs = true, args_conflicts_with_subcommands = true, disable_help_subcommand = true,
     after_help = format!("{EXAMPLES}{}", Exit::help(EXITS)))]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
     /// The question; - reads it from standard input
-    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
-    pub(crate) prompt: String,
+    #[arg(short, long, value_name = "TEXT", required = true, allow_hyphen_values = true)]
+    prompt: Option<String>,
 
     /// Instructions that go before the question
     #[arg(long, value_name = "TEXT", conflicts_with = "raw", allow_hyphen_values = true)]
@@ -108,6 +117,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Inspection",
         value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=TOP_LOGPROBS_MAX as u64))]
     pub(crate) logprobs_top_k: usize,
+}
+
+impl Args {
+    /// The question's text, or `-`.
+    pub(crate) fn prompt(&self) -> &str {
+        self.prompt.as_deref().unwrap_or_default()
+    }
 }
 
 /// How tokens are drawn and when the answer ends.
@@ -191,6 +207,9 @@ mod tests {
             (&["-p", "x", "--raw", "--system", "y"], "--system"),
             (&["-p", "x", "--frobnicate"], "--frobnicate"),
             (&["--no-think"], "--prompt"),
+            (&["kv", "list"], "--kv-disk-dir"),
+            (&["kv", "prune", "--kv-disk-dir", "d", "--all", "--max-mb", "5"], "--all"),
+            (&["why-miss", "--kv-disk-dir", "d"], "REQUEST"),
         ] {
             let arguments = std::iter::once("ds4").chain(arguments.iter().copied());
             let error = Args::try_parse_from(arguments).unwrap_err();

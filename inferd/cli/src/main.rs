@@ -1,15 +1,18 @@
-//! `ds4`: one question on the command line, by the same engine and the same import as the server.
+//! `ds4`: one question on the command line, by the same engine and the same import as the server; and a look at the
+//! conversations that a server keeps on disk.
 
 mod answer;
 mod config;
 mod dump;
 mod error;
 mod interrupt;
+mod kv;
 mod prompt;
 mod screen;
+mod why_miss;
 
 use clap::Parser;
-use config::Args;
+use config::{Args, Command};
 use ds4_boot::{ModelFile, Platform};
 use ds4_host::{Exit, check_cpu, init_logging, printable};
 use error::CliError;
@@ -38,6 +41,11 @@ fn run() -> Result<Exit, CliError> {
     let args = Args::parse();
     let platform = Platform::read();
     init_logging(platform.log_filter.as_deref().or(Some(LOG_FILTER)))?;
+    match &args.command {
+        Some(Command::Kv(kv)) => return kv::run(kv),
+        Some(Command::WhyMiss(why)) => return why_miss::run(why, &interrupt),
+        None => {}
+    }
     let question = prompt::question(&args)?;
     let file = ModelFile::open(&args.model, interrupt.flag())?;
     if args.dump_tokens {

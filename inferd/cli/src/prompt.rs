@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// The question's text.
 pub(crate) fn question(args: &Args) -> Result<PromptText, CliError> {
-    if args.prompt != "-" {
-        return Ok(PromptText::new(args.prompt.clone()));
+    if args.prompt() != "-" {
+        return Ok(PromptText::new(args.prompt()));
     }
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(CliError::Question)?;

@@ -45,6 +45,8 @@ exit_codes! {
     WeightsMismatch = 22, "the owner's weights are not the weights of the worker's model";
     Listen = 23, "the address to listen on cannot be used";
     Engine = 24, "the engine failed and the process cannot go on";
+    KvDamaged = 30, "kv verify: a stored conversation is damaged";
+    KvMiss = 31, "why-miss: nothing stored would be used for the request";
     HostGuard = 75, "the host's memory guard refused or stopped the process";
     Interrupted = 130, "stopped by Ctrl-C";
 }

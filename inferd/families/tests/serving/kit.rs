@@ -33,7 +33,7 @@ pub(crate) fn bench(rule: Rule) -> FamilyBench {
 pub(crate) fn scripted_on_disk(answers: &[&str], folder: &Path, memory: &AnswerMemory) -> FamilyBench {
     let rule = dialogue_rule(answers.iter().map(|answer| tokens(answer)).collect());
     let codec = |tokenizer| DeepSeek4Codec::new(tokenizer, PromptProfile::Release).expect("all markers");
-    Bench::over_disk(rule, 20_000, EngineOptions::default(), (folder, 64), codec, memory)
+    Bench::over_disk(rule, 20_000, EngineOptions::default(), (folder, 100), codec, memory)
 }
 
 /// A question with one tool.
