@@ -9,7 +9,7 @@ use crate::kv_rows::KvFormat;
 use crate::rope::Rope;
 use crate::step::Step;
 use crate::{Matrix, MatrixError, Rows};
-use ds4_units::Bytes;
+use ds4_units::{Bytes, TokenId};
 
 /// Why a backend could not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -67,6 +67,15 @@ pub enum Routing<B: Backend> {
     ByToken(B::ExpertTable),
 }
 
+/// What a step gives back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Computed {
+    /// The logits that were asked for, row after row.
+    pub logits: Vec<f32>,
+    /// The token of every wanted row's largest logit, the lowest of equal ones; none where a logit is not finite.
+    pub best: Vec<Option<TokenId>>,
+}
+
 /// A device and its tensors.
 ///
 /// Rows of a step are computed together, but a row's result never depends on the other rows. Operations that read or
@@ -93,6 +102,8 @@ pub trait Backend: Send + Sync + Sized + 'static {
     type Bank: Send;
     /// A copy of a bank's recurrent part. Cloning shares it.
     type Checkpoint: Send + Clone;
+    /// What a model keeps so that its steps repeat quickly.
+    type Repeats: Default + Send + Sync;
 
     /// The widest head that attention takes, in channels.
     const HEAD_WIDTH_MAX: usize;
@@ -106,6 +117,27 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// Runs the operations of one step where the backend wants them: the CPU's run inside its thread pool, so that a
     /// small operation need not wake another thread.
     fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R;
+
+    /// Computes a step: `operations` put its operations in order and return the logits of its wanted rows, which come
+    /// back for those whose places among the wanted ones are in `full`. Blocks until all of it is done.
+    ///
+    /// A backend may repeat what `operations` did for an earlier step of the same shape, with this step's rows. So
+    /// they depend on nothing but the model, the number of rows and wanted rows, [`Step::reach`] and
+    /// [`Step::longest`], and `repeats` belongs to the model alone.
+    fn compute<'a>(
+        &self,
+        _repeats: &Self::Repeats,
+        step: &mut Step<'a, Self::Bank>,
+        full: &[usize],
+        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Option<Self::Rows>,
+    ) -> Result<Computed, BackendError> {
+        self.prepare(step)?;
+        let rows = operations(self, step).map(|rows| self.download(rows)).transpose()?;
+        self.finish()?;
+        let Some(rows) = rows else { return Ok(Computed::default()) };
+        let logits = full.iter().flat_map(|&row| rows.row(row)).copied().collect();
+        Ok(Computed { logits, best: rows.iter().map(best).collect() })
+    }
 
     /// Takes a matrix where it is; refuses one in a layout or a memory that it cannot compute with.
     fn matrix(&self, stored: Matrix) -> Result<Self::Matrix, BackendError>;
@@ -144,6 +176,10 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn embed(&self, table: &Self::Matrix, step: &Step<'_, Self::Bank>) -> Self::Rows;
     /// `matrix . row` for every row.
     fn multiply(&self, matrix: &Self::Matrix, rows: &Self::Rows) -> Self::Rows;
+    /// The same for several matrices.
+    fn multiply_all(&self, matrices: &[&Self::Matrix], rows: &Self::Rows) -> Vec<Self::Rows> {
+        matrices.iter().map(|matrix| self.multiply(matrix, rows)).collect()
+    }
     /// Splits every row and the matrix's outputs into `groups` equal parts and multiplies part by part.
     fn multiply_groups(&self, matrix: &Self::Matrix, groups: usize, rows: &Self::Rows) -> Self::Rows;
     /// Root-mean-square normalisation of every row.
@@ -220,4 +256,18 @@ pub trait Backend: Send + Sync + Sized + 'static {
 
     /// Waits for the operations that made these rows and brings them to the host.
     fn download(&self, rows: Self::Rows) -> Result<Rows, BackendError>;
+}
+
+/// The place of the largest value, the first of equal ones; none where one is not finite.
+pub fn best(row: &[f32]) -> Option<TokenId> {
+    let mut best = None;
+    for (&value, token) in row.iter().zip(0..) {
+        if !value.is_finite() {
+            return None;
+        }
+        if best.is_none_or(|(_, highest)| value > highest) {
+            best = Some((TokenId(token), value));
+        }
+    }
+    best.map(|(token, _)| token)
 }

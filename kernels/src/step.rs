@@ -52,6 +52,16 @@ impl<'a, Bank> Step<'a, Bank> {
         self.tokens.is_empty()
     }
 
+    /// Tokens that the longest bank may hold after the step: rounded up, so that consecutive steps are of one shape.
+    pub fn reach(&self) -> usize {
+        self.segments.iter().map(StepSegment::end).max().unwrap_or(0).next_power_of_two()
+    }
+
+    /// Rows of the longest segment.
+    pub fn longest(&self) -> usize {
+        self.segments.iter().map(|segment| segment.rows.len()).max().unwrap_or(0)
+    }
+
     /// The experts a token-routed layer gives every row.
     pub(crate) fn fixed_experts(&self, table: &[[u32; EXPERTS_USED]]) -> Vec<[u32; EXPERTS_USED]> {
         self.tokens.iter().map(|token| table[token.index()]).collect()

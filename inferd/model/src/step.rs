@@ -15,6 +15,8 @@ pub enum LogitsWanted {
     Last,
     /// Every row.
     All,
+    /// The last row's likeliest token and no logits: [`StepLogits::drawn`].
+    Greedy,
 }
 
 /// Consecutive tokens of one conversation.
@@ -37,12 +39,13 @@ pub struct StepBatch<'a> {
     pub segments: &'a [Segment<'a>],
 }
 
-/// Logits of one step: rows of `vocabulary` values, grouped by segment.
+/// Logits of one step: rows of `vocabulary` values, grouped by segment; and the tokens of greedy segments.
 #[derive(Clone, Debug)]
 pub struct StepLogits {
     vocabulary: usize,
     values: Vec<f32>,
     rows_of_segment: Vec<Range<usize>>,
+    drawn: Vec<Option<TokenId>>,
 }
 
 impl StepLogits {
@@ -60,7 +63,18 @@ impl StepLogits {
             })
             .collect();
         assert_eq!(values.len(), next * vocabulary, "logits do not match the rows asked for");
-        StepLogits { vocabulary, values, rows_of_segment }
+        StepLogits { vocabulary, values, rows_of_segment, drawn: Vec::new() }
+    }
+
+    /// The same with the likeliest token of every segment that asked for it.
+    pub fn with_drawn(self, drawn: Vec<Option<TokenId>>) -> StepLogits {
+        StepLogits { drawn, ..self }
+    }
+
+    /// The likeliest token after segment `index`, the lowest id of equal ones. None where the segment did not ask with
+    /// [`LogitsWanted::Greedy`], and where a logit is not finite.
+    pub fn drawn(&self, index: usize) -> Option<TokenId> {
+        self.drawn.get(index).copied().flatten()
     }
 
     /// The logits of segment `index`, one slice per row asked for, in token order.

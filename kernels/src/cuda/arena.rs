@@ -60,6 +60,11 @@ impl Arena {
         Scratch { arena: Arc::clone(self), address: DevicePtr(0), offset: 0, len: 0 }
     }
 
+    /// Whether nobody holds any of it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.state().end == 0
+    }
+
     /// Memory it holds, used or not.
     pub(crate) fn bytes(&self) -> Bytes {
         self.state().memory.mapped()

@@ -157,7 +157,7 @@ fn shares(
     heads: usize,
 ) -> usize {
     let blocks = step.len() * heads.div_ceil(HEADS);
-    let longest = step.segments.iter().map(|segment| segment.end()).max().unwrap_or(0);
+    let longest = step.reach();
     let seen = WINDOW.min(longest)
         + compressed.map_or(0, |(place, selection)| match selection {
             DeviceSelection::All => longest / place.ratio(),

@@ -3,15 +3,16 @@
 use super::bank::{DeviceBank, DeviceCheckpoint};
 use super::device::{CudaOptions, Device};
 use super::matrix::DeviceMatrix;
+use super::repeat::Repeats;
 use super::route::{DeviceRoutes, ExpertTable};
 use super::rows::DeviceRows;
 use super::select::DeviceSelection;
 use super::vector::DeviceVector;
 use super::{
-    attend, compress, embed, feed_forward, hyper_connection, matrix, multiply, normalize, rotate, route, select,
+    attend, compress, embed, feed_forward, hyper_connection, matrix, multiply, normalize, repeat, rotate, route, select,
     store_window,
 };
-use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
+use crate::backend::{Backend, BackendError, Computed, HyperSite, Mlp, Routing};
 use crate::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants};
@@ -70,6 +71,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
     type Selection = DeviceSelection;
     type Bank = DeviceBank;
     type Checkpoint = DeviceCheckpoint;
+    type Repeats = Repeats;
 
     const HEAD_WIDTH_MAX: usize = attend::WIDTH_MAX;
     const PREFILL_ROWS: usize = 2048;
@@ -77,6 +79,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
     fn memory(&self) -> Vec<(&'static str, Bytes)> {
         vec![
             ("activations of the largest step so far", self.device.arena_bytes()),
+            ("recordings of steps", self.device.recorded_bytes()),
             ("small weights copied for this process", self.device.copied_bytes()),
         ]
     }
@@ -151,12 +154,27 @@ impl<F: KvFormat> Backend for Cuda<F> {
         self.device.finish()
     }
 
+    fn compute<'a>(
+        &self,
+        repeats: &Repeats,
+        step: &mut Step<'a, DeviceBank>,
+        full: &[usize],
+        operations: impl FnOnce(&Self, &mut Step<'a, DeviceBank>) -> Option<DeviceRows>,
+    ) -> Result<Computed, BackendError> {
+        self.prepare(step)?;
+        repeat::compute(self, repeats, step, full, operations)
+    }
+
     fn embed(&self, table: &DeviceMatrix, _step: &Step<'_, DeviceBank>) -> DeviceRows {
         embed::embed(&self.device, table)
     }
 
     fn multiply(&self, matrix: &DeviceMatrix, rows: &DeviceRows) -> DeviceRows {
         multiply::multiply(&self.device, matrix, rows)
+    }
+
+    fn multiply_all(&self, matrices: &[&DeviceMatrix], rows: &DeviceRows) -> Vec<DeviceRows> {
+        multiply::multiply_all(&self.device, matrices, rows)
     }
 
     fn multiply_groups(&self, matrix: &DeviceMatrix, groups: usize, rows: &DeviceRows) -> DeviceRows {

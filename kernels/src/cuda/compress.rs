@@ -74,8 +74,7 @@ pub(crate) fn compress<F: KvFormat>(
     };
     let args = Args::new().with(device.step()).with(argument);
     // A segment of `n` rows touches at most so many windows, wherever it starts.
-    let windows = |rows: usize| rows.div_ceil(compressor.ratio) + 1;
-    let most = step.segments.iter().map(|segment| windows(segment.rows.len())).max().unwrap_or(0) as u32;
+    let most = (step.longest().div_ceil(compressor.ratio) + 1) as u32;
     let threads = compressor.channels as u32;
     let launch = Launch::new(most, threads).grid([most, step.segments.len() as u32, 1]).shared(threads * 4);
     let kernels = &device.kernels.compress;

@@ -4,10 +4,12 @@ use super::arena::{Arena, Scratch};
 use super::kernels::Kernels;
 use super::rows::DeviceRows;
 use super::step::{StepMemory, StepView};
+use crate::backend::Computed;
 use crate::{BackendError, Rows};
 use bytemuck::{cast_slice, cast_slice_mut};
+use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Args, CudaError, DeviceBuffer, Function, Gpu, Launch, PinnedBuffer, Stream, download_async};
-use ds4_units::{Bytes, Tokens};
+use ds4_units::{Bytes, TokenId, Tokens};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -31,6 +33,8 @@ pub(crate) struct Device {
     failure: Mutex<Option<BackendError>>,
     /// Bytes that were uploaded to last.
     copied: AtomicU64,
+    /// Bytes that recordings took.
+    recorded: AtomicU64,
 }
 
 impl Device {
@@ -46,6 +50,7 @@ impl Device {
             download: Mutex::new(PinnedBuffer::new(gpu, Bytes::mib(1))?),
             failure: Mutex::new(None),
             copied: AtomicU64::new(0),
+            recorded: AtomicU64::new(0),
         })
     }
 
@@ -99,6 +104,26 @@ impl Device {
         Bytes(self.copied.load(Ordering::Relaxed))
     }
 
+    /// Notes memory that a recording of launches took.
+    pub(super) fn count_recorded(&self, bytes: u64) {
+        self.recorded.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Memory that recordings took.
+    pub(crate) fn recorded_bytes(&self) -> Bytes {
+        Bytes(self.recorded.load(Ordering::Relaxed))
+    }
+
+    /// Whether no activations are held.
+    pub(super) fn arena_is_unused(&self) -> bool {
+        self.arena.is_unused()
+    }
+
+    /// The step's first failure, if there is one.
+    pub(super) fn failure(&self) -> Option<BackendError> {
+        lock(&self.failure).clone()
+    }
+
     /// The step's metadata.
     pub(crate) fn step(&self) -> StepView {
         lock(&self.step).view()
@@ -125,10 +150,7 @@ impl Device {
     /// Waits for the rows and copies them to the host.
     pub(crate) fn download(&self, rows: &DeviceRows) -> Result<Rows, BackendError> {
         let bytes = rows.bytes() as usize;
-        let mut pinned = lock(&self.download);
-        if pinned.as_slice().len() < bytes {
-            *pinned = PinnedBuffer::new(&self.gpu, Bytes(bytes.next_power_of_two() as u64))?;
-        }
+        let mut pinned = self.pinned(bytes)?;
         let failed = lock(&self.failure).is_some();
         if !failed {
             // SAFETY: the rows have that many bytes, and the copy is waited for before anything else happens to either
@@ -137,6 +159,44 @@ impl Device {
         }
         self.finish()?;
         Ok(Rows::from_values(rows.width().max(1), cast_slice(&pinned.as_slice()[..bytes]).to_vec()))
+    }
+
+    /// Waits for a step's results: `width` logits of each of the rows `full`, and `count` best tokens.
+    pub(super) fn bring(
+        &self,
+        logits: DevicePtr,
+        width: usize,
+        full: &[usize],
+        best: DevicePtr,
+        count: usize,
+    ) -> Result<Computed, BackendError> {
+        let (row, tokens) = (width * size_of::<f32>(), full.len() * width * size_of::<f32>());
+        let bytes = tokens + count * size_of::<u32>();
+        let mut pinned = self.pinned(bytes)?;
+        if self.failure().is_none() {
+            // SAFETY: the step left `count` rows of logits, of which `full` names some, and a token for each; the copies
+            // are waited for before anything else happens to either side.
+            unsafe {
+                for (place, &index) in full.iter().enumerate() {
+                    let from = logits.offset((index * row) as u64);
+                    download_async(&self.stream, from, &mut pinned, place * row..(place + 1) * row)?;
+                }
+                download_async(&self.stream, best, &mut pinned, tokens..bytes)?;
+            }
+        }
+        self.finish()?;
+        let (logits, best) = pinned.as_slice()[..bytes].split_at(tokens);
+        let best = cast_slice::<u8, u32>(best).iter().map(|&token| (token != u32::MAX).then_some(TokenId(token)));
+        Ok(Computed { logits: cast_slice(logits).to_vec(), best: best.collect() })
+    }
+
+    /// Memory of the host for downloads.
+    fn pinned(&self, bytes: usize) -> Result<MutexGuard<'_, PinnedBuffer>, BackendError> {
+        let mut pinned = lock(&self.download);
+        if pinned.as_slice().len() < bytes {
+            *pinned = PinnedBuffer::new(&self.gpu, Bytes(bytes.next_power_of_two() as u64))?;
+        }
+        Ok(pinned)
     }
 
     /// The first `count` values of some scratch. Waits for what writes them.

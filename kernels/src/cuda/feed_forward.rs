@@ -2,6 +2,7 @@
 
 use super::device::Device;
 use super::experts::GroupedRoutes;
+use super::few;
 use super::matrix::DeviceMatrix;
 use super::multiply::{self, only};
 use super::operand::{self, Gates, OwnOperand};
@@ -19,6 +20,9 @@ pub(super) fn feed_forward<B: Backend<Matrix = DeviceMatrix>>(
     routes: &DeviceRoutes,
     rows: &DeviceRows,
 ) -> DeviceRows {
+    if let Some(out) = few::feed_forward(device, routed, shared, constants, routes, rows) {
+        return out;
+    }
     let grouped = GroupedRoutes::new(device, routes, routed.gate.stack());
     let input = operand::of_rows(device, rows);
     let outputs = {

@@ -2,7 +2,7 @@
 
 use super::loader::Loader;
 use super::{
-    attend, compress, embed, experts, hyper_connection, multiply, normalize, operand, rotate, route, select,
+    attend, best, compress, embed, experts, few, hyper_connection, multiply, normalize, operand, rotate, route, select,
     store_window,
 };
 use ds4_gpu::cuda::{CudaError, Gpu};
@@ -10,9 +10,11 @@ use ds4_gpu::cuda::{CudaError, Gpu};
 /// One field per operation.
 pub(crate) struct Kernels {
     pub(crate) attend: attend::Kernels,
+    pub(crate) best: best::Kernels,
     pub(crate) compress: compress::Kernels,
     pub(crate) embed: embed::Kernels,
     pub(crate) experts: experts::Kernels,
+    pub(crate) few: few::Kernels,
     pub(crate) hyper_connection: hyper_connection::Kernels,
     pub(crate) multiply: multiply::Kernels,
     pub(crate) normalize: normalize::Kernels,
@@ -28,9 +30,11 @@ impl Kernels {
         let loader = Loader::new(gpu);
         Ok(Kernels {
             attend: attend::Kernels::load(&loader)?,
+            best: best::Kernels::load(&loader)?,
             compress: compress::Kernels::load(&loader)?,
             embed: embed::Kernels::load(&loader)?,
             experts: experts::Kernels::load(&loader)?,
+            few: few::Kernels::load(&loader)?,
             hyper_connection: hyper_connection::Kernels::load(&loader)?,
             multiply: multiply::Kernels::load(&loader)?,
             normalize: normalize::Kernels::load(&loader)?,

@@ -3,6 +3,7 @@
 //! Which kernel runs depends on the number of rows and changes no bit of a result.
 
 use super::device::Device;
+use super::few;
 use super::loader::Loader;
 use super::matrix::DeviceMatrix;
 use super::multiply_plan::{GroupRows, STREAM_SHARED_MAX, Size, TILE_SHARED};
@@ -117,12 +118,22 @@ impl Kernels {
 /// `matrix . row` for every row.
 pub(super) fn multiply(device: &Device, matrix: &DeviceMatrix, rows: &DeviceRows) -> DeviceRows {
     assert_eq!(rows.width(), matrix.columns(), "rows fit {matrix:?}");
-    only(product(device, [matrix], 1, operand::of_rows(device, rows)))
+    let few = few::multiply_all(device, &[matrix], rows).and_then(|mut out| out.pop());
+    few.unwrap_or_else(|| only(product(device, [matrix], 1, operand::of_rows(device, rows))))
+}
+
+/// `matrix . row` for every matrix and every row: in one launch where the rows are few.
+pub(super) fn multiply_all(device: &Device, matrices: &[&DeviceMatrix], rows: &DeviceRows) -> Vec<DeviceRows> {
+    few::multiply_all(device, matrices, rows)
+        .unwrap_or_else(|| matrices.iter().map(|matrix| multiply(device, matrix, rows)).collect())
 }
 
 /// Splits rows and outputs into `parts` equal parts and multiplies part by part.
 pub(super) fn multiply_groups(device: &Device, matrix: &DeviceMatrix, parts: usize, rows: &DeviceRows) -> DeviceRows {
     assert_eq!(rows.width(), parts * matrix.columns(), "rows fit {matrix:?}");
+    if let Some(out) = few::multiply_parts(device, matrix, parts, rows) {
+        return out;
+    }
     let own = operand::of_parts(device, rows, parts);
     only(product(device, [matrix], parts, own.operand()))
 }

@@ -90,7 +90,7 @@ pub(crate) fn select<F: KvFormat>(
         counts: device.scratch(Bytes((len * 4) as u64)),
         top,
     };
-    let most = step.segments.iter().map(|segment| segment.end() / place.ratio()).max().unwrap_or(0);
+    let most = step.reach() / place.ratio();
     let stride = most.next_multiple_of(4);
     let rows_at_once = (SCORE_BYTES_MAX / (stride * 4).max(1)).clamp(1, len);
     let scores = device.scratch(Bytes((rows_at_once * stride * 4) as u64));

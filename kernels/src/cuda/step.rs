@@ -8,7 +8,7 @@ use ds4_gpu::{DeviceMemory, DevicePtr};
 use ds4_units::Bytes;
 
 /// Where a step's metadata lies; a kernel takes it as one argument. `cu/step.cuh` has the same structure.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct StepView {
     /// Token of every row, `u32`.

@@ -55,6 +55,7 @@ impl<F: KvFormat> Backend for Cpu<F> {
     type Selection = Selection;
     type Bank = HostBank;
     type Checkpoint = HostCheckpoint;
+    type Repeats = ();
 
     const HEAD_WIDTH_MAX: usize = usize::MAX;
     const PREFILL_ROWS: usize = 512;

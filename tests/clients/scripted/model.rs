@@ -106,24 +106,26 @@ impl Model for ScriptedModel {
 
     fn step(&mut self, batch: &StepBatch<'_>) -> Result<StepLogits, StepError> {
         std::thread::sleep(self.step);
-        let (mut rows, mut values) = (Vec::new(), Vec::new());
+        let (mut rows, mut values, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
         for segment in batch.segments {
             let mut bank = self.banks.remove(&segment.bank).ok_or(StepError::UnknownBank(segment.bank))?;
             if bank.tokens.is_empty() {
                 tracing::info!("computing a prompt");
             }
             bank.tokens.extend_from_slice(segment.tokens);
-            let wanted = usize::from(segment.logits != LogitsWanted::None);
-            if wanted == 1 {
-                let next = self.next(&mut bank);
+            let next = (segment.logits != LogitsWanted::None).then(|| self.next(&mut bank));
+            let greedy = segment.logits == LogitsWanted::Greedy;
+            drawn.push(next.filter(|_| greedy));
+            let wanted = next.filter(|_| !greedy);
+            if let Some(next) = wanted {
                 let row = values.len();
                 values.resize(row + self.info.vocabulary, 0.0);
                 values[row + next.index()] = 30.0;
             }
-            rows.push(wanted);
+            rows.push(usize::from(wanted.is_some()));
             self.banks.insert(segment.bank, bank);
         }
-        Ok(StepLogits::new(self.info.vocabulary, &rows, values))
+        Ok(StepLogits::new(self.info.vocabulary, &rows, values).with_drawn(drawn))
     }
 
     fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {

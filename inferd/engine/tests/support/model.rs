@@ -288,24 +288,26 @@ impl Model for FakeModel {
         if fails {
             return Err(StepError::TokenOutsideVocabulary { token: u32::MAX, vocabulary: SIZE });
         }
-        let (mut rows, mut values) = (Vec::new(), Vec::new());
+        let (mut rows, mut values, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
         for segment in batch.segments {
             let bank = self.banks.get_mut(&segment.bank).unwrap();
             let wanted = match segment.logits {
-                LogitsWanted::None => 0,
+                LogitsWanted::None | LogitsWanted::Greedy => 0,
                 LogitsWanted::Last => 1,
                 LogitsWanted::All => segment.tokens.len(),
             };
             let first = bank.tokens.len() + segment.tokens.len() - wanted;
             bank.tokens.extend_from_slice(segment.tokens);
             rows.push(wanted);
+            let greedy = segment.logits == LogitsWanted::Greedy;
+            drawn.push(greedy.then(|| likeliest(&(self.rule)(&bank.tokens))).flatten());
             for end in first + 1..=first + wanted {
                 values.extend((self.rule)(&bank.tokens[..end]));
             }
             self.controls.with(|state| state.logits_rows_most = state.logits_rows_most.max(wanted));
         }
         self.count();
-        Ok(StepLogits::new(SIZE, &rows, values))
+        Ok(StepLogits::new(SIZE, &rows, values).with_drawn(drawn))
     }
 
     fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {
@@ -380,4 +382,11 @@ impl Model for FakeModel {
     fn price(&self, tokens: Tokens) -> Bytes {
         Bytes(BYTES_PER_TOKEN * u64::from(tokens.0))
     }
+}
+
+/// The first of the largest logits, if all are finite.
+fn likeliest(logits: &[f32]) -> Option<TokenId> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let place = logits.iter().position(|&logit| logit == most)?;
+    logits.iter().all(|logit| logit.is_finite()).then_some(TokenId(place as u32))
 }

@@ -86,7 +86,7 @@ fn select<B: Backend>(
     };
     compress(backend, &indexer.keys, step, input);
     let keys = &indexer.keys.compressor;
-    if step.segments.iter().all(|segment| keys.finished(segment.end()) <= shape.index_top) {
+    if keys.finished(step.reach()) <= shape.index_top {
         return backend.select_all(step);
     }
     let mut queries = backend.multiply(&indexer.queries, low);

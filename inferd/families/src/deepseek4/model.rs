@@ -7,8 +7,7 @@ use super::layout::BankLayout;
 use super::shape::Shape;
 use super::tensors;
 use ds4_import::Weights;
-use ds4_kernels::Rows;
-use ds4_kernels::backend::{Backend, BackendError};
+use ds4_kernels::backend::{Backend, BackendError, Computed};
 use ds4_kernels::bank::{self as kernels, BLOCK_TOKENS, BankSizes};
 use ds4_kernels::step::Step;
 use ds4_model::{
@@ -28,6 +27,7 @@ pub(super) struct DeepSeek4<B: Backend> {
     work: TokenWork,
     banks: BTreeMap<BankId, Bank<B>>,
     next_bank: u32,
+    repeats: B::Repeats,
 }
 
 impl<B: Backend> DeepSeek4<B> {
@@ -53,7 +53,8 @@ impl<B: Backend> DeepSeek4<B> {
         }
         let work = tensors::token_work(&shape, weights);
         let weights = bind::bind(&backend, weights, &shape, &layout)?;
-        Ok(DeepSeek4 { info, backend, shape, weights, layout, work, banks: BTreeMap::new(), next_bank: 0 })
+        let (banks, repeats) = (BTreeMap::new(), B::Repeats::default());
+        Ok(DeepSeek4 { info, backend, shape, weights, layout, work, banks, next_bank: 0, repeats })
     }
 
     fn check(&self, batch: &StepBatch<'_>) -> Result<(), StepError> {
@@ -86,27 +87,24 @@ impl<B: Backend> DeepSeek4<B> {
         }
     }
 
-    /// Runs the graph over the batch's banks, which still hold what they held until they are committed. Returns the
-    /// wanted rows' logits, one after another.
+    /// Runs the graph over the batch's banks, which still hold what they held until they are committed.
     fn compute(
         &self,
         batch: &StepBatch<'_>,
         banks: &mut [Bank<B>],
-        wanted: Vec<usize>,
-    ) -> Result<Vec<f32>, BackendError> {
-        let (backend, weights, shape) = (&self.backend, &self.weights, &self.shape);
+        wanted: &Wanted,
+    ) -> Result<Computed, BackendError> {
+        let (backend, weights, shape, repeats) = (&self.backend, &self.weights, &self.shape, &self.repeats);
         for (bank, segment) in banks.iter_mut().zip(batch.segments) {
             bank.begin(backend, segment.tokens.len())?;
         }
         backend.run(|| {
             let segments = banks.iter_mut().zip(batch.segments);
             let segments = segments.map(|(bank, segment)| (segment.start, segment.tokens, bank.memory_mut()));
-            let mut step = Step::new(segments, wanted);
-            backend.prepare(&step)?;
-            let logits = graph::forward(backend, weights, shape, &mut step);
-            let values = logits.map(|rows| backend.download(rows)).transpose()?;
-            backend.finish()?;
-            Ok(values.map_or_else(Vec::new, Rows::into_values))
+            let mut step = Step::new(segments, wanted.rows.clone());
+            backend.compute(repeats, &mut step, &wanted.full, |backend, step| {
+                graph::forward(backend, weights, shape, step)
+            })
         })
     }
 
@@ -147,16 +145,17 @@ impl<B: Backend> Model for DeepSeek4<B> {
         // Banks leave the map while the step holds them all mutably.
         let mut banks: Vec<Bank<B>> =
             batch.segments.iter().filter_map(|segment| self.banks.remove(&segment.bank)).collect();
-        let (wanted, rows_per_segment) = wanted_rows(batch);
-        let computed = self.compute(batch, &mut banks, wanted);
+        let wanted = Wanted::of(batch);
+        let computed = self.compute(batch, &mut banks, &wanted);
         for (mut bank, segment) in banks.into_iter().zip(batch.segments) {
             if computed.is_ok() {
                 bank.commit(&self.backend);
             }
             self.banks.insert(segment.bank, bank);
         }
-        let values = computed.map_err(step_error)?;
-        Ok(StepLogits::new(self.info.vocabulary, &rows_per_segment, values))
+        let Computed { logits, best } = computed.map_err(step_error)?;
+        let drawn = wanted.greedy.iter().map(|row| row.and_then(|row| best[row])).collect();
+        Ok(StepLogits::new(self.info.vocabulary, &wanted.logits_per_segment, logits).with_drawn(drawn))
     }
 
     fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {
@@ -257,21 +256,40 @@ fn bank_error(error: BackendError) -> BankError {
     BankError::Device { problem: error.to_string() }
 }
 
-/// The rows of the step that need logits, and how many of them each segment has.
-fn wanted_rows(batch: &StepBatch<'_>) -> (Vec<usize>, Vec<usize>) {
-    let mut rows = Vec::new();
-    let mut per_segment = Vec::with_capacity(batch.segments.len());
-    let mut first = 0;
-    for segment in batch.segments {
-        let end = first + segment.tokens.len();
-        let start = match segment.logits {
-            LogitsWanted::None => end,
-            LogitsWanted::Last => end - 1,
-            LogitsWanted::All => first,
-        };
-        rows.extend(start..end);
-        per_segment.push(end - start);
-        first = end;
+/// What a batch wants of its rows.
+#[derive(Default)]
+struct Wanted {
+    /// The rows whose logits are computed.
+    rows: Vec<usize>,
+    /// Places in `rows` whose logits come back.
+    full: Vec<usize>,
+    /// How many of those every segment has.
+    logits_per_segment: Vec<usize>,
+    /// For every segment the place in `rows` whose best token is wanted.
+    greedy: Vec<Option<usize>>,
+}
+
+impl Wanted {
+    fn of(batch: &StepBatch<'_>) -> Wanted {
+        let mut wanted = Wanted::default();
+        let mut first = 0;
+        for segment in batch.segments {
+            let end = first + segment.tokens.len();
+            let start = match segment.logits {
+                LogitsWanted::None => end,
+                LogitsWanted::Last | LogitsWanted::Greedy => end - 1,
+                LogitsWanted::All => first,
+            };
+            let is_greedy = segment.logits == LogitsWanted::Greedy;
+            let place = wanted.rows.len();
+            wanted.greedy.push(is_greedy.then_some(place));
+            wanted.logits_per_segment.push(if is_greedy { 0 } else { end - start });
+            if !is_greedy {
+                wanted.full.extend(place..place + end - start);
+            }
+            wanted.rows.extend(start..end);
+            first = end;
+        }
+        wanted
     }
-    (rows, per_segment)
 }

@@ -2,7 +2,13 @@
 
 use anyhow::Context;
 use ds4_model::{LogitsWanted, Model, Segment, StepBatch};
-use ds4_units::{BankId, Bytes, TokenId, TokenPos};
+use ds4_units::{BankId, Bytes, TokenId, TokenPos, Tokens};
+
+/// Copies of a conversation that go on side by side.
+pub(crate) struct Forks {
+    banks: Vec<BankId>,
+    held: usize,
+}
 
 pub(crate) struct Conversation {
     model: Box<dyn Model>,
@@ -40,6 +46,36 @@ impl Conversation {
             }
         }
         (!logits.is_empty()).then_some(logits).context("no tokens, no logits")
+    }
+
+    /// So many copies of it.
+    pub(crate) fn forks(&mut self, count: usize) -> anyhow::Result<Forks> {
+        let at = Tokens(self.held as u32);
+        let forks = (0..count).map(|_| self.model.fork(self.bank, at).map(|(bank, _)| bank));
+        let banks = forks.collect::<Result<_, _>>()?;
+        Ok(Forks { banks, held: self.held })
+    }
+
+    /// Writes so many tokens in every copy, all copies in each step: the device chooses tokens, and each copy goes on
+    /// with others all the same, so that their rows choose different experts.
+    pub(crate) fn write(&mut self, forks: &mut Forks, steps: usize, tokens: &[u32]) -> anyhow::Result<()> {
+        for _ in 0..steps {
+            let start = TokenPos(forks.held as u32);
+            let own = |copy: usize| TokenId(tokens[(forks.held + 37 * copy) % tokens.len()]);
+            let own: Vec<TokenId> = (0..forks.banks.len()).map(own).collect();
+            let segments = forks.banks.iter().zip(own.chunks(1));
+            let segment = |(&bank, tokens)| Segment { bank, start, tokens, logits: LogitsWanted::Greedy };
+            let segments: Vec<Segment<'_>> = segments.map(segment).collect();
+            let step = self.model.step(&StepBatch { segments: &segments })?;
+            anyhow::ensure!((0..segments.len()).all(|index| step.drawn(index).is_some()), "logits are not finite");
+            forks.held += 1;
+        }
+        Ok(())
+    }
+
+    /// Forgets the copies.
+    pub(crate) fn close(&mut self, forks: Forks) {
+        forks.banks.into_iter().for_each(|bank| self.model.close_bank(bank));
     }
 
     /// Tokens held.

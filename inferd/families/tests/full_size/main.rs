@@ -4,7 +4,7 @@
 //! generator of synthetic models writes for seed 1; for another file `--no-reference` leaves that part out. With
 //! `--against-cpu` the CPU backend computes the reference instead, operation by operation: for a model of few layers, which
 //! host memory holds. With `--clock` it says where the time of a prompt goes, with `--profile` it only
-//! computes what a profiler is to look at.
+//! computes what a profiler is to look at. `--depths A,B` says at how many tokens speed is measured.
 
 mod checks;
 mod clock;
@@ -42,7 +42,7 @@ impl Progress for Quiet {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    let Arguments { path, against } = arguments()?;
+    let Arguments { path, against, depths } = arguments()?;
     let Some(path) = path else {
         println!("full_size: no --model FILE, nothing is checked");
         return Ok(ExitCode::SUCCESS);
@@ -73,7 +73,7 @@ fn main() -> anyhow::Result<ExitCode> {
         checks::against_the_reference(&mut conversation, &reference, &mut table)?;
     }
     checks::steps_against_each_other(&mut conversation, &reference.tokens, &mut table)?;
-    speed::measure(&mut conversation, &reference.tokens)?;
+    speed::measure(&mut conversation, &reference.tokens, &depths)?;
     speed::by_rows(&mut conversation, &reference.tokens)?;
     for (purpose, bytes) in conversation.device_memory() {
         println!("device memory beyond the weights: {bytes} {purpose}");
@@ -117,10 +117,12 @@ enum Against {
 struct Arguments {
     path: Option<PathBuf>,
     against: Against,
+    /// Tokens of a conversation at which its speed is measured.
+    depths: Vec<usize>,
 }
 
 fn arguments() -> anyhow::Result<Arguments> {
-    let (mut path, mut against) = (None, Against::Reference);
+    let (mut path, mut against, mut depths) = (None, Against::Reference, vec![2048, 8192, 32_768]);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -129,8 +131,12 @@ fn arguments() -> anyhow::Result<Arguments> {
             "--against-cpu" => against = Against::Cpu,
             "--profile" => against = Against::Profile,
             "--clock" => against = Against::Clock,
+            "--depths" => {
+                let list = arguments.next().context("--depths needs a list")?;
+                depths = list.split(',').map(str::parse).collect::<Result<_, _>>()?;
+            }
             other => bail!("{other:?} is no argument: --model FILE and what the head of this file names are"),
         }
     }
-    Ok(Arguments { path, against })
+    Ok(Arguments { path, against, depths })
 }

@@ -1,4 +1,4 @@
-//! How fast prompts are read and answers written, one conversation at a time.
+//! How fast prompts are read and answers written.
 
 use crate::conversation::Conversation;
 use ds4_gpu::cuda::Gpu;
@@ -6,26 +6,35 @@ use std::time::Instant;
 
 /// Rows of a prompt's step.
 const ROWS: usize = 2048;
-/// Tokens of an answer.
-const ANSWER: usize = 32;
+/// Steps of an answer that are timed, after some that are not: the first of a shape are not what follows.
+const STEPS: usize = 32;
+const STEPS_BEFORE: usize = 4;
+/// Answers that are written at a time.
+const COMPANIES: [usize; 4] = [1, 4, 16, 32];
 
-/// Prints a line per depth: tokens a second from the depth before to this one, and of an answer there.
-pub(crate) fn measure(conversation: &mut Conversation, tokens: &[u32]) -> anyhow::Result<()> {
+/// Prints a line per depth: tokens a second from the depth before to this one, and of answers there.
+pub(crate) fn measure(conversation: &mut Conversation, tokens: &[u32], depths: &[usize]) -> anyhow::Result<()> {
     let endless: Vec<u32> = tokens.iter().copied().cycle().take(33_000).collect();
     // Once unmeasured, so that memory is there.
     conversation.restart();
     conversation.feed(&endless[..ROWS], ROWS)?;
     conversation.restart();
-    for depth in [2048, 8192, 32_768] {
+    for &depth in depths {
         let from = conversation.held();
         let began = Instant::now();
         conversation.feed(&endless[from..depth], ROWS)?;
         let prefill = (depth - from) as f64 / began.elapsed().as_secs_f64();
-        conversation.feed(&endless[depth..depth + 2], 1)?;
-        let began = Instant::now();
-        conversation.feed(&endless[depth + 2..depth + 2 + ANSWER], 1)?;
-        let decode = ANSWER as f64 / began.elapsed().as_secs_f64();
-        println!("speed: prefill {from} to {depth}: {prefill:.0} tokens/s; decode at {depth}: {decode:.1} tokens/s");
+        println!("speed: prompt from {from} to {depth}: {prefill:.0} tokens/s");
+        for company in COMPANIES {
+            let mut forks = conversation.forks(company)?;
+            conversation.write(&mut forks, STEPS_BEFORE, &endless)?;
+            let began = Instant::now();
+            conversation.write(&mut forks, STEPS, &endless)?;
+            let micros = began.elapsed().as_secs_f64() * 1e6;
+            conversation.close(forks);
+            let (step, rate) = (micros / STEPS as f64, (STEPS * company) as f64 / micros * 1e6);
+            println!("speed: {company} answers at {depth}: {step:.0} us a step, {rate:.1} tokens/s");
+        }
     }
     Ok(())
 }

@@ -1,0 +1,209 @@
+// Products of several matrices with the same few rows in one launch, and of one matrix whose result is merged into the
+// streams. See few.cuh for the arithmetic.
+//
+// A block of threads takes some panels of one matrix. Up to eight warps share a panel's blocks of channels, and the
+// block shares the rows of activations, which it brings to fixed point (or to pairs of half floats for F16) itself.
+#include "few_merge.cuh"
+
+#define FEW_JOBS 8
+
+struct Job {
+    const uint8_t *weights;
+    float *out;                 // [rows][outputs]
+    uint32_t outputs;
+    uint32_t first_block, blocks;
+    uint32_t is_half;           // F16 rows as the file has them; else Q8_0 tiles
+};
+
+struct Products {
+    Job jobs[FEW_JOBS];
+    Merge merge;                // used by few_merged only: one job
+    const float *input;         // [rows][parts * columns]
+    uint32_t columns;           // of a part
+    uint32_t parts;             // equal parts of a row and of the outputs: part by part
+    uint32_t rows;
+    uint32_t reserved;
+};
+
+// 128 channels of 16 raw rows; channels are a multiple of 8.
+struct FewF16 {
+    uint4 upper[4], lower[4];
+
+    __device__ __forceinline__ void load(const uint8_t *weights, uint32_t columns, uint32_t outputs, uint32_t panel, uint32_t half) {
+        const uint32_t lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+        const uint8_t *above = weights + (size_t)min(panel * PANEL + g, outputs - 1) * columns * 2;
+        const uint8_t *below = weights + (size_t)min(panel * PANEL + g + 8, outputs - 1) * columns * 2;
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t channel = half * 128 + i * 32 + t * 8;
+            const bool is_there = channel < columns;
+            upper[i] = is_there ? load_weights_16(above + channel * 2) : make_uint4(0, 0, 0, 0);
+            lower[i] = is_there ? load_weights_16(below + channel * 2) : make_uint4(0, 0, 0, 0);
+        }
+    }
+
+    // `planes`: high halves and, HALF_PLANE on, what they leave of the first row of activations.
+    template <int FOURS> __device__ __forceinline__ void multiply(float (&part)[FOURS][2], uint32_t planes, const uint32_t (&column)[FOURS]) const {
+        const uint32_t t = threadIdx.x & 3;
+        float c[FOURS][4];
+#pragma unroll
+        for (int n = 0; n < FOURS; n++) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const Half2 first[4] = {upper[i].x, lower[i].x, upper[i].y, lower[i].y}, second[4] = {upper[i].z, lower[i].z, upper[i].w, lower[i].w};
+#pragma unroll
+            for (int n = 0; n < FOURS; n++) {
+                const uint4 b = load_shared_16(planes + column[n] + i * 64 + t * 16);
+                multiply_16x8x16(c[n], first, b.x, b.y);
+                multiply_16x8x16(c[n], second, b.z, b.w);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < FOURS; n++) part[n][0] = c[n][0] + c[n][1], part[n][1] = c[n][2] + c[n][3];
+    }
+};
+
+// Bytes of a block's high or low halves of a row.
+#define HALF_PLANE 576u
+
+// Pairs of half floats of eight channels of each lane; returns the block's scale.
+static __device__ __forceinline__ float stage_halves(uint32_t planes, const float (&x)[8]) {
+    const uint32_t lane = threadIdx.x & 31;
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) most = fmaxf(most, fabsf(x[i]));
+    const uint32_t bits = __reduce_max_sync(0xffffffffu, __float_as_uint(most));
+    const int exponent = min(max((int)(bits >> 23) - 127, -112), 127);
+    const float scale = __uint_as_float((uint32_t)(127 + 14 - exponent) << 23);
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 v = {x[2 * i] * scale, x[2 * i + 1] * scale};
+        const __half2 h = __float22half2_rn(v);
+        const float2 back = __half22float2(h);
+        const __half2 rest = __float22half2_rn(make_float2(v.x - back.x, v.y - back.y));
+        high[i] = *(const uint32_t *)&h, low[i] = *(const uint32_t *)&rest;
+    }
+    store_shared_16(planes + 16 * lane, make_uint4(high[0], high[1], high[2], high[3]));
+    store_shared_16(planes + HALF_PLANE + 16 * lane, make_uint4(low[0], low[1], low[2], low[3]));
+    return __uint_as_float((uint32_t)(127 - 14 + exponent) << 23);
+}
+
+// The rows' channels of a part in shared memory, block by block, row by row; then their scales.
+template <class Of> static __device__ __forceinline__ void stage(const Products &p, uint32_t part, uint32_t planes, uint32_t scales) {
+    const uint32_t all = few_blocks(p.columns) * p.rows, lane = threadIdx.x & 31;
+    for (uint32_t i = threadIdx.x / 32; i < all; i += FEW_WARPS) {
+        float x[8];
+        load_eight(x, p.input + ((size_t)(i % p.rows) * p.parts + part) * p.columns, i / p.rows * CHANNELS + 8 * lane, p.columns);
+        const float scale = Of::IS_HALF ? stage_halves(planes + i * Of::ROW_BYTES, x) : stage_eight(planes + i * Of::ROW_BYTES, 0, x);
+        if (lane == 0) store_shared_4(scales + 4 * i, __float_as_uint(scale));
+    }
+}
+
+// How a panel's channels are cut for one warp at a time, per format.
+struct OfQ8_0 {
+    enum { IS_HALF = 0, ROW_BYTES = 2 * PLANE };
+    typedef FewQ8_0 Weights;
+    static __device__ __forceinline__ uint32_t units(uint32_t columns) { return few_blocks(columns); }
+    static __device__ __forceinline__ uint32_t block(uint32_t unit) { return unit; }
+    static __device__ __forceinline__ uint32_t within(uint32_t) { return 0; }
+};
+struct OfF16 {
+    enum { IS_HALF = 1, ROW_BYTES = 2 * HALF_PLANE };
+    typedef FewF16 Weights;
+    static __device__ __forceinline__ uint32_t units(uint32_t columns) { return (columns + 127) / 128; }
+    static __device__ __forceinline__ uint32_t block(uint32_t unit) { return unit / 2; }
+    static __device__ __forceinline__ uint32_t within(uint32_t unit) { return unit % 2 * 256; }
+};
+
+template <class Of, int FOURS, bool MERGED> static __device__ __forceinline__ void products(const Products &p, const Job &job) {
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ float results[2][FEW_WARPS][PANEL][4 * FOURS];
+    __shared__ MergePanel<MERGED ? 4 * FOURS : 1> merging;
+    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    const uint32_t panels = (job.outputs + PANEL - 1) / PANEL, own = blockIdx.x - job.first_block;
+    const uint32_t begin = (uint32_t)((uint64_t)own * panels / job.blocks), end = (uint32_t)((uint64_t)(own + 1) * panels / job.blocks);
+    // Warps of a panel: a power of two; the others take the panels after it.
+    const uint32_t units = Of::units(p.columns);
+    uint32_t sharing = 1;
+    while (sharing < FEW_WARPS && sharing < units) sharing *= 2;
+    const uint32_t at_once = FEW_WARPS / sharing, slot = warp / sharing, first = warp % sharing;
+    const uint32_t panels_of_part = panels / p.parts, block_bytes = p.rows * Of::ROW_BYTES;
+    const uint32_t planes = shared_address(shared), scales = planes + few_blocks(p.columns) * block_bytes;
+    uint32_t column[FOURS];
+#pragma unroll
+    for (uint32_t n = 0; n < FOURS; n++) column[n] = min(4 * n + (g >> 1), p.rows - 1) * Of::ROW_BYTES + (g & 1) * (Of::ROW_BYTES / 2);
+
+    uint32_t panel = begin + slot, unit = first;
+    typename Of::Weights next;
+    if (unit >= units) panel = end;
+    if (panel < end) next.load(job.weights, p.columns, job.outputs, panel, unit);
+    wait_for_previous();
+    let_next_start();
+    uint32_t part = 0xffffffffu;
+    for (uint32_t from = begin, turn = 0; from < end; from += at_once, turn++) {
+        // A part's panels fill whole turns where there are parts.
+        if (from / panels_of_part != part) {
+            if (part != 0xffffffffu) __syncthreads();
+            part = from / panels_of_part;
+            stage<Of>(p, part, planes, scales);
+            __syncthreads();
+        }
+        if (MERGED) merging.load(p.merge, from, p.rows);
+        float sum[FOURS][2];
+#pragma unroll
+        for (int n = 0; n < FOURS; n++) sum[n][0] = sum[n][1] = 0;
+        while (panel == from + slot && panel < end) {
+            const typename Of::Weights weights = next;
+            const uint32_t now = unit;
+            unit += sharing;
+            if (unit >= units) unit = first, panel += at_once;
+            if (panel < end) next.load(job.weights, p.columns, job.outputs, panel, unit);
+            float partial[FOURS][2];
+            weights.template multiply<FOURS>(partial, planes + Of::block(now) * block_bytes + Of::within(now), column);
+#pragma unroll
+            for (uint32_t n = 0; n < FOURS; n++) {
+                const float scale = load_shared_float(scales + 4 * (Of::block(now) * p.rows + min(4 * n + t, p.rows - 1)));
+                sum[n][0] = fmaf(partial[n][0], scale, sum[n][0]);
+                sum[n][1] = fmaf(partial[n][1], scale, sum[n][1]);
+            }
+        }
+#pragma unroll
+        for (uint32_t n = 0; n < FOURS; n++) {
+            results[turn & 1][warp][g][4 * n + t] = sum[n][0];
+            results[turn & 1][warp][g + 8][4 * n + t] = sum[n][1];
+        }
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < at_once * PANEL * p.rows; i += FEW_THREADS) {
+            const uint32_t output = i % PANEL, row = i / PANEL % p.rows, which = i / PANEL / p.rows;
+            const uint32_t at = (from + which) * PANEL + output;
+            if (from + which >= end || at >= job.outputs) continue;
+            float all = 0;
+            for (uint32_t w = 0; w < sharing; w++) all += results[turn & 1][which * sharing + w][output][row];
+            if (MERGED) merging.output[row][output] = all;
+            else job.out[(size_t)row * job.outputs + at] = all;
+        }
+        if (MERGED) {
+            __syncthreads();
+            merging.finish(p.merge, from, panels, p.rows);
+            __syncthreads();
+        }
+    }
+}
+
+template <int FOURS, bool MERGED> static __device__ __forceinline__ void products(const Products &p) {
+    uint32_t index = 0;
+    while (index + 1 < FEW_JOBS && blockIdx.x >= p.jobs[index].first_block + p.jobs[index].blocks) index++;
+    const Job &job = p.jobs[index];
+    if (MERGED || !job.is_half) products<OfQ8_0, FOURS, MERGED>(p, job);
+    else products<OfF16, FOURS, MERGED>(p, job);
+}
+
+#define KERNELS(FOURS)                                                                                                     \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 2)                                                           \
+    few_products_##FOURS(const __grid_constant__ Products p) { products<FOURS, false>(p); }                                \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 2)                                                           \
+    few_merged_##FOURS(const __grid_constant__ Products p) { products<FOURS, true>(p); }
+
+KERNELS(1)
+KERNELS(2)

@@ -1,0 +1,47 @@
+//! Steps of few rows: kernels whose time is that of reading the weights. `cu/few.cuh` says how they compute.
+
+mod experts;
+mod merge;
+mod products;
+
+pub(super) use experts::feed_forward;
+pub(super) use products::{multiply_all, multiply_parts};
+
+use super::loader::Loader;
+use ds4_gpu::cuda::CudaError;
+
+/// Rows that these kernels take at most.
+const ROWS_MAX: usize = 8;
+/// Rows that their smaller variants take.
+const ROWS_FEW: usize = 4;
+/// Threads of a block.
+const THREADS: u32 = 256;
+const WARPS: usize = 8;
+/// Weight rows that are multiplied together, and channels that are.
+const PANEL: usize = 16;
+const CHANNELS: usize = 256;
+/// Shared memory of a row's block of channels in fixed point.
+const ROW_PLANES: usize = 2 * PLANE;
+const PLANE: usize = 288;
+/// Dynamic shared memory that a block of threads may ask for: what every architecture has, less what kernels have
+/// of their own.
+const SHARED_MAX: usize = 80 << 10;
+
+pub(crate) struct Kernels {
+    products: products::Kernels,
+    experts: experts::Kernels,
+}
+
+impl Kernels {
+    pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
+        Ok(Kernels { products: products::Kernels::load(loader)?, experts: experts::Kernels::load(loader)? })
+    }
+}
+
+fn panels(outputs: usize) -> usize {
+    outputs.div_ceil(PANEL)
+}
+
+fn blocks(columns: usize) -> usize {
+    columns.div_ceil(CHANNELS)
+}

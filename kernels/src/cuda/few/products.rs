@@ -1,0 +1,157 @@
+//! Products of several matrices with the same few rows, in one launch.
+
+use super::merge::MergeArgument;
+use super::{CHANNELS, PANEL, ROW_PLANES, ROWS_FEW, ROWS_MAX, SHARED_MAX, THREADS, WARPS, blocks, panels};
+use crate::cuda::device::Device;
+use crate::cuda::loader::Loader;
+use crate::cuda::matrix::DeviceMatrix;
+use crate::cuda::rows::DeviceRows;
+use ds4_gpu::DevicePtr;
+use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
+use ds4_units::TensorType;
+
+/// Matrices of a launch at most.
+const JOBS: usize = 8;
+/// Shared memory of a row's block of channels as pairs of half floats.
+const ROW_HALVES: usize = 2 * 576;
+/// Outputs that keep the device busy; for fewer there are kernels that cut channels across blocks of threads.
+const OUTPUTS_MIN: usize = 64;
+/// Blocks of threads for every multiprocessor.
+const BLOCKS_EACH: usize = 2;
+
+pub(crate) struct Kernels {
+    few: Function,
+    more: Function,
+}
+
+impl Kernels {
+    pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
+        let function = |name| -> Result<Function, CudaError> {
+            let function = loader.function("few_products", name)?;
+            function.allow_shared(SHARED_MAX as u32)?;
+            Ok(function)
+        };
+        Ok(Kernels { few: function("few_products_1")?, more: function("few_products_2")? })
+    }
+}
+
+/// `Job` of `cu/few_products.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Job {
+    weights: DevicePtr,
+    out: DevicePtr,
+    outputs: u32,
+    first_block: u32,
+    blocks: u32,
+    is_half: u32,
+}
+
+/// `Products` of the same.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Products {
+    jobs: [Job; JOBS],
+    merge: MergeArgument,
+    input: DevicePtr,
+    columns: u32,
+    parts: u32,
+    rows: u32,
+    reserved: u32,
+}
+
+// SAFETY: two addresses and four words: every byte belongs to a field.
+unsafe impl bytemuck::NoUninit for Job {}
+// SAFETY: structures without gaps whose sizes are multiples of 8, an address and four words.
+unsafe impl bytemuck::NoUninit for Products {}
+
+/// `matrix . row` for every matrix and every row, if these kernels take all of them.
+pub(in crate::cuda) fn multiply_all(
+    device: &Device,
+    matrices: &[&DeviceMatrix],
+    rows: &DeviceRows,
+) -> Option<Vec<DeviceRows>> {
+    multiply(device, matrices, 1, rows)
+}
+
+/// Splits rows and outputs into `parts` equal parts and multiplies part by part, if these kernels take them.
+pub(in crate::cuda) fn multiply_parts(
+    device: &Device,
+    matrix: &DeviceMatrix,
+    parts: usize,
+    rows: &DeviceRows,
+) -> Option<DeviceRows> {
+    multiply(device, &[matrix], parts, rows)?.pop()
+}
+
+fn multiply(
+    device: &Device,
+    matrices: &[&DeviceMatrix],
+    parts: usize,
+    rows: &DeviceRows,
+) -> Option<Vec<DeviceRows>> {
+    let columns = rows.width() / parts;
+    if rows.len() > ROWS_MAX || matrices.len() > JOBS || !matrices.iter().all(|matrix| takes(matrix, columns, parts)) {
+        return None;
+    }
+    let row_bytes = matrices.iter().map(|matrix| row_bytes(matrix)).max()?;
+    let shared = blocks(columns) * rows.len() * (row_bytes + size_of::<f32>());
+    if shared > SHARED_MAX {
+        return None;
+    }
+    let out: Vec<DeviceRows> = matrices.iter().map(|matrix| device.rows(rows.len(), matrix.rows())).collect();
+    let most = BLOCKS_EACH * device.gpu.multiprocessors() as usize;
+    let mut products = Products {
+        jobs: [Job::default(); JOBS],
+        input: rows.address(),
+        columns: columns as u32,
+        parts: parts as u32,
+        rows: rows.len() as u32,
+        ..Products::default()
+    };
+    let mut first = 0;
+    for ((job, (matrix, out)), share) in
+        products.jobs.iter_mut().zip(matrices.iter().zip(&out)).zip(shares(matrices, most))
+    {
+        *job = Job {
+            weights: matrix.address(),
+            out: out.address(),
+            outputs: matrix.rows() as u32,
+            first_block: first,
+            blocks: share,
+            is_half: u32::from(matrix.kind() == TensorType::F16),
+        };
+        first += share;
+    }
+    let kernels = &device.kernels.few.products;
+    let kernel = if rows.len() <= ROWS_FEW { &kernels.few } else { &kernels.more };
+    let launch = Launch::new(first, THREADS).shared(shared as u32).overlap();
+    // SAFETY: every job's blocks of threads lie side by side and are all of the grid; matrices have the columns that
+    // rows have, results the outputs, and shared memory has room for the rows.
+    unsafe { device.launch(kernel, launch, &Args::new().with(products)) };
+    Some(out)
+}
+
+fn takes(matrix: &DeviceMatrix, columns: usize, parts: usize) -> bool {
+    let is_half = matrix.kind() == TensorType::F16 && columns.is_multiple_of(8);
+    // A block of threads has the rows of one part at a time.
+    let parts_fit = parts == 1
+        || matrix.rows().is_multiple_of(parts * PANEL) && columns > (WARPS / 2) * CHANNELS;
+    assert_eq!(matrix.columns(), columns, "rows fit {matrix:?}");
+    (is_half || matrix.kind() == TensorType::Q8_0) && matrix.rows() >= OUTPUTS_MIN && parts_fit
+}
+
+fn row_bytes(matrix: &DeviceMatrix) -> usize {
+    if matrix.kind() == TensorType::F16 { ROW_HALVES } else { ROW_PLANES }
+}
+
+/// Blocks of threads for every matrix: together about `most`, by the bytes that they read.
+fn shares(matrices: &[&DeviceMatrix], most: usize) -> Vec<u32> {
+    let bytes = |matrix: &DeviceMatrix| {
+        let elements = matrix.rows() * matrix.columns();
+        if matrix.kind() == TensorType::F16 { elements * 2 } else { elements / 32 * 34 }
+    };
+    let all: usize = matrices.iter().map(|matrix| bytes(matrix)).sum();
+    let share = |matrix: &DeviceMatrix| (most * bytes(matrix) / all.max(1)).clamp(1, panels(matrix.rows()));
+    matrices.iter().map(|matrix| share(matrix) as u32).collect()
+}

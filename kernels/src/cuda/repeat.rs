@@ -1,0 +1,146 @@
+//! Steps that repeat: what a step of few rows put into the stream is recorded once and then started as a whole.
+//!
+//! A launch costs the host some microseconds, and a step of one row is a thousand short kernels. So the second step of a
+//! shape is recorded while its operations run as always; later ones start the recording. What differs from step to step
+//! (tokens, positions, banks) is read from device memory, and the arena gives every step the same addresses.
+
+use super::backend::Cuda;
+use super::best::{self, BestTokens};
+use super::device::Device;
+use super::rows::DeviceRows;
+use super::step::StepView;
+use crate::BackendError;
+use crate::backend::Computed;
+use crate::kv_rows::KvFormat;
+use crate::step::Step;
+use ds4_gpu::DevicePtr;
+use ds4_gpu::cuda::GraphExec;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Steps of more rows keep the device busy for longer than the host takes to start them.
+const ROWS_MAX: usize = 64;
+/// Recordings that a model keeps; the one that was used least recently makes room.
+const KEPT_MAX: usize = 48;
+
+/// The recordings of one model.
+#[derive(Default)]
+pub struct Repeats {
+    kept: Mutex<Vec<Repeat>>,
+}
+
+/// All that the launches of a step depend on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    view: StepView,
+    wanted: usize,
+    reach: usize,
+    longest: usize,
+}
+
+/// A shape that was seen before; recorded when it was seen twice.
+struct Repeat {
+    shape: Shape,
+    recorded: Option<(GraphExec, Option<Results>)>,
+}
+
+/// Where a step leaves what it computed.
+#[derive(Clone, Copy)]
+struct Results {
+    logits: DevicePtr,
+    width: usize,
+    best: DevicePtr,
+    count: usize,
+}
+
+impl Repeats {
+    /// Runs the operations of a prepared step, or their recording.
+    fn run(
+        &self,
+        device: &Device,
+        shape: Shape,
+        operations: impl FnOnce() -> Option<Results>,
+    ) -> Result<Option<Results>, BackendError> {
+        if shape.view.rows as usize > ROWS_MAX || !device.arena_is_unused() {
+            return Ok(operations());
+        }
+        let mut kept = self.kept();
+        let seen = kept.iter().position(|repeat| repeat.shape == shape);
+        let mut repeat = match seen {
+            // The first of a shape only makes sure of its memory.
+            None => {
+                let results = operations();
+                keep(&mut kept, Repeat { shape, recorded: None });
+                return Ok(results);
+            }
+            Some(place) => kept.remove(place),
+        };
+        if repeat.recorded.is_none() {
+            repeat.recorded = Some(record(device, operations)?);
+        }
+        let (graph, results) = repeat.recorded.as_ref().expect("it was just recorded");
+        let results = *results;
+        // SAFETY: the recorded kernels touch weights and recordings of the same model, the metadata that `prepare` has put
+        // into the same stream before, the banks it names, and the arena, which nobody else uses.
+        unsafe { graph.launch(&device.stream)? };
+        keep(&mut kept, repeat);
+        Ok(results)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Repeat>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The last one is the one that was used last.
+fn keep(kept: &mut Vec<Repeat>, repeat: Repeat) {
+    if kept.len() == KEPT_MAX {
+        kept.remove(0);
+    }
+    kept.push(repeat);
+}
+
+fn record(
+    device: &Device,
+    operations: impl FnOnce() -> Option<Results>,
+) -> Result<(GraphExec, Option<Results>), BackendError> {
+    let mut results = None;
+    let free = device.gpu.memory()?.free;
+    let graph = device.stream.capture(|| {
+        results = operations();
+        // What could not be launched is missing in the recording.
+        device.failure().map_or(Ok(()), Err)
+    })?;
+    let graph = graph.instantiate()?;
+    device.count_recorded(free.0.saturating_sub(device.gpu.memory()?.free.0));
+    Ok((graph, results))
+}
+
+/// See [`crate::Backend::compute`].
+pub(super) fn compute<'a, F: KvFormat>(
+    cuda: &Cuda<F>,
+    repeats: &Repeats,
+    step: &mut Step<'a, super::DeviceBank>,
+    full: &[usize],
+    operations: impl FnOnce(&Cuda<F>, &mut Step<'a, super::DeviceBank>) -> Option<DeviceRows>,
+) -> Result<Computed, BackendError> {
+    let device = &*cuda.device;
+    let shape =
+        Shape { view: device.step(), wanted: step.wanted.len(), reach: step.reach(), longest: step.longest() };
+    let results = repeats.run(device, shape, || {
+        let logits = operations(cuda, step)?;
+        let BestTokens { tokens } = best::best(device, &logits);
+        Some(Results {
+            logits: logits.address(),
+            width: logits.width(),
+            best: tokens.address(),
+            count: logits.len(),
+        })
+    })?;
+    match results {
+        Some(results) => {
+            let Results { logits, width, best, count } = results;
+            device.bring(logits, width, full, best, count)
+        }
+        None => device.finish().map(|()| Computed::default()),
+    }
+}
