@@ -6,8 +6,8 @@ use ds4_kernels::reference::blocks::SUPPORTED;
 use ds4_kernels::{Backend, Rows};
 use ds4_units::TensorType;
 
-/// Both sides sum in f32, in other orders.
-const BOUND: f32 = 1e-5;
+/// Of the largest value. Both sides sum in f32, in other orders; few rows are multiplied in 16 bits of fixed point.
+const BOUND: f32 = 5e-5;
 
 fn check(cuda: &TestCuda, kind: TensorType, outputs: usize, columns: usize, parts: usize, batch: usize) -> f32 {
     let stored = matrix(kind, [1, outputs, columns], (outputs + columns) as u64);
@@ -86,8 +86,18 @@ fn a_row_gives_the_same_bits_alone_and_in_any_company() {
             cuda.download(cuda.multiply(&stored, &cuda.upload(input).expect("takes it"))).expect("computes")
         };
         let all = multiply(&input);
-        for (first, len) in [(0, 1), (149, 1), (3, 2), (3, 8), (20, 13), (60, 30), (7, 64), (2, 120)] {
+        for (first, len) in [(20, 13), (60, 30), (7, 64), (2, 120)] {
             assert_same_bits(&multiply(&part(&input, first, len)), &part(&all, first, len), &format!("{kind} {len}"));
+        }
+        // Few rows have kernels of their own: the same bits among themselves.
+        for (first, len) in [(0, 1), (149, 1), (3, 2), (3, 5), (3, 8)] {
+            let together = multiply(&part(&input, first, len));
+            for row in 0..len {
+                let alone = multiply(&part(&input, first + row, 1));
+                assert_same_bits(&alone, &part(&together, row, 1), &format!("{kind}, one of {len}"));
+            }
+            let off = distance(&together, &part(&all, first, len));
+            assert!(off < BOUND, "{kind}: {len} rows and many are {off:e} apart");
         }
     }
 }
