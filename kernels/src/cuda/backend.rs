@@ -9,8 +9,8 @@ use super::rows::DeviceRows;
 use super::select::DeviceSelection;
 use super::vector::DeviceVector;
 use super::{
-    attend, compress, embed, feed_forward, hyper_connection, matrix, multiply, normalize, repeat, rotate, route, select,
-    store_window,
+    attend, compress, embed, feed_forward, hyper_connection, matrix, multiply, normalize, repeat, rotate, route,
+    select, store_window,
 };
 use crate::backend::{Backend, BackendError, Computed, HyperSite, Mlp, Routing};
 use crate::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};

@@ -124,17 +124,11 @@ pub(super) fn compute<'a, F: KvFormat>(
     operations: impl FnOnce(&Cuda<F>, &mut Step<'a, super::DeviceBank>) -> Option<DeviceRows>,
 ) -> Result<Computed, BackendError> {
     let device = &*cuda.device;
-    let shape =
-        Shape { view: device.step(), wanted: step.wanted.len(), reach: step.reach(), longest: step.longest() };
+    let shape = Shape { view: device.step(), wanted: step.wanted.len(), reach: step.reach(), longest: step.longest() };
     let results = repeats.run(device, shape, || {
         let logits = operations(cuda, step)?;
         let BestTokens { tokens } = best::best(device, &logits);
-        Some(Results {
-            logits: logits.address(),
-            width: logits.width(),
-            best: tokens.address(),
-            count: logits.len(),
-        })
+        Some(Results { logits: logits.address(), width: logits.width(), best: tokens.address(), count: logits.len() })
     })?;
     match results {
         Some(results) => {

@@ -88,12 +88,7 @@ impl<B: Backend> DeepSeek4<B> {
     }
 
     /// Runs the graph over the batch's banks, which still hold what they held until they are committed.
-    fn compute(
-        &self,
-        batch: &StepBatch<'_>,
-        banks: &mut [Bank<B>],
-        wanted: &Wanted,
-    ) -> Result<Computed, BackendError> {
+    fn compute(&self, batch: &StepBatch<'_>, banks: &mut [Bank<B>], wanted: &Wanted) -> Result<Computed, BackendError> {
         let (backend, weights, shape, repeats) = (&self.backend, &self.weights, &self.shape, &self.repeats);
         for (bank, segment) in banks.iter_mut().zip(batch.segments) {
             bank.begin(backend, segment.tokens.len())?;

@@ -128,6 +128,7 @@ impl<B: Observed> Backend for Watched<B> {
     type Selection = B::Selection;
     type Bank = B::Bank;
     type Checkpoint = B::Checkpoint;
+    type Repeats = ();
 
     const HEAD_WIDTH_MAX: usize = B::HEAD_WIDTH_MAX;
     const PREFILL_ROWS: usize = B::PREFILL_ROWS;

@@ -84,12 +84,7 @@ pub(in crate::cuda) fn multiply_parts(
     multiply(device, &[matrix], parts, rows)?.pop()
 }
 
-fn multiply(
-    device: &Device,
-    matrices: &[&DeviceMatrix],
-    parts: usize,
-    rows: &DeviceRows,
-) -> Option<Vec<DeviceRows>> {
+fn multiply(device: &Device, matrices: &[&DeviceMatrix], parts: usize, rows: &DeviceRows) -> Option<Vec<DeviceRows>> {
     let columns = rows.width() / parts;
     if rows.len() > ROWS_MAX || matrices.len() > JOBS || !matrices.iter().all(|matrix| takes(matrix, columns, parts)) {
         return None;
@@ -135,8 +130,7 @@ fn multiply(
 fn takes(matrix: &DeviceMatrix, columns: usize, parts: usize) -> bool {
     let is_half = matrix.kind() == TensorType::F16 && columns.is_multiple_of(8);
     // A block of threads has the rows of one part at a time.
-    let parts_fit = parts == 1
-        || matrix.rows().is_multiple_of(parts * PANEL) && columns > (WARPS / 2) * CHANNELS;
+    let parts_fit = parts == 1 || matrix.rows().is_multiple_of(parts * PANEL) && columns > (WARPS / 2) * CHANNELS;
     assert_eq!(matrix.columns(), columns, "rows fit {matrix:?}");
     (is_half || matrix.kind() == TensorType::Q8_0) && matrix.rows() >= OUTPUTS_MIN && parts_fit
 }
