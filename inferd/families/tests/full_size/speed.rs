@@ -42,10 +42,11 @@ pub(crate) fn measure(conversation: &mut Conversation, tokens: &[u32], depths: &
 /// Prints how fast a prompt is read in steps of so many rows: what the backend's own figure is chosen by.
 pub(crate) fn by_rows(conversation: &mut Conversation, tokens: &[u32]) -> anyhow::Result<()> {
     let mut line = String::new();
+    // Once unmeasured, so that memory is there.
+    conversation.restart();
+    conversation.feed(&tokens[..4096], 4096)?;
     for rows in [128, 256, 512, 1024, 2048, 4096] {
-        let tokens = &tokens[..tokens.len().min(2 * rows)];
-        conversation.restart();
-        conversation.feed(tokens, rows)?;
+        let tokens = &tokens[..2 * rows];
         conversation.restart();
         let began = Instant::now();
         conversation.feed(tokens, rows)?;
