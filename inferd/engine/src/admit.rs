@@ -78,6 +78,11 @@ impl Choice {
         Choice { best: None, in_place: false, keep: self.keep }
     }
 
+    /// The bank whose grace waits for this prompt.
+    pub(crate) fn awaited(&self) -> Option<BankId> {
+        self.best.filter(|best| best.awaited).map(|best| best.bank)
+    }
+
     /// The bank that is continued itself.
     pub(crate) fn continued(&self) -> Option<BankId> {
         self.source().filter(|_| self.in_place)

@@ -15,7 +15,7 @@ use crate::restore::Restoring;
 use crate::rows;
 use crate::running::{End, Left, Running};
 use crate::stats::Counters;
-use crate::warm::{Grace, Warm, WarmBanks};
+use crate::warm::{Grace, Graces, Warm, WarmBanks};
 use crate::{EngineOptions, Event, GenerateRequest, Keep, QueueSlot, Refusal, RequestFault};
 use ds4_governor::{Pressure, Reason};
 use ds4_model::{LoadedModel, Model, PromptCodec, Segment, StepBatch, StepError, StepLogits, Tokenizer};
@@ -114,7 +114,15 @@ impl Scheduler {
     }
 
     pub(crate) fn push(&mut self, waiting: Waiting) {
-        self.waiting.push_back(Waiting { since: Some(self.watch.now()), ..waiting });
+        let now = self.watch.now();
+        let waiting = Waiting { since: Some(now), ..waiting };
+        // What it goes on from must not be given up while it waits.
+        if self.warm.has_graced(Graces::At(now))
+            && let Some(bank) = self.choose(self.wish(&waiting)).awaited()
+        {
+            self.warm.keep_until(bank, now + self.options.grace);
+        }
+        self.waiting.push_back(waiting);
     }
 
     pub(crate) fn push_front(&mut self, waiting: Waiting) {

@@ -108,6 +108,14 @@ impl WarmBanks {
         self.get(bank).is_some_and(|warm| warm.may_go(graces))
     }
 
+    /// Who was waited for has come, and waits now: its bank is kept until then, at most.
+    pub(crate) fn keep_until(&mut self, bank: BankId, until: Instant) {
+        let found = self.banks.iter_mut().find(|warm| warm.bank == bank);
+        if let Some(grace) = found.and_then(|warm| warm.grace.as_mut()) {
+            grace.until = grace.until.max(until);
+        }
+    }
+
     /// Whether some bank may not go.
     pub(crate) fn has_graced(&self, graces: Graces) -> bool {
         self.banks.iter().any(|warm| !warm.may_go(graces))

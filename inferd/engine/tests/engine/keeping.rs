@@ -205,6 +205,33 @@ fn graces_that_are_renewed_for_ever_hold_up_nobody_for_longer_than_one() {
 }
 
 #[test]
+fn a_follow_up_that_has_to_wait_finds_its_bank_when_its_turn_comes() {
+    let (bench, watch) = bench(1, None);
+    bench.complete(calling(&bench, &question("ann")));
+    bench.controls.hold();
+    let mut begun = bench.controls.steps().len() + 1;
+    let bob = bench.submit(turn(&bench, &question("bob")));
+    bench.controls.wait_for_steps(begun);
+    // Between two steps the engine looks into its inbox.
+    let mut next_step = || {
+        begun += 1;
+        bench.controls.allow(1);
+        bench.controls.wait_for_steps(begun);
+    };
+    watch.pass(40);
+    let eve = bench.submit(turn(&bench, &question("eve")));
+    next_step();
+    watch.pass(10);
+    let ann = bench.submit(turn(&bench, &follow_up("ann")));
+    next_step();
+    // The grace of her calls ends while she waits behind eve.
+    watch.pass(20);
+    bench.controls.release();
+    assert_eq!(reuse(&hear(ann)), ReuseKind::Exact);
+    assert!(hear(bob).end.is_ok() && hear(eve).end.is_ok());
+}
+
+#[test]
 fn a_reader_that_leaves_while_it_is_held_up_is_noticed() {
     let (bench, _) = full_of_ann();
     drop(bench.submit(wants(&bench, &question("bob"), 50)));
