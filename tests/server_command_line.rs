@@ -98,6 +98,31 @@ fn a_check_of_settings_ends_with_0_without_listening() -> Result<()> {
 }
 
 #[test]
+fn a_plan_says_what_conversations_cost_and_how_many_fit_and_one_that_cannot_be_kept_ends_with_2() -> Result<()> {
+    let model = demo_model();
+    let model = model.to_str().expect("a path of UTF-8");
+    let plan = server(&["-m", model, "--print-plan", "-c", "20000", "--max-seqs", "7"])?;
+    // Length, how many fit and what each costs.
+    let fit = |tokens: &str| {
+        let line = plan.output.lines().find_map(|line| line.strip_prefix(&format!("{tokens} tokens")))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let counts = ["1024", "4096", "16384", "20000"].map(fit);
+    ensure!(counts.iter().all(Option::is_some) && counts.is_sorted_by(|short, long| short >= long), "{}", plan.output);
+    ensure!(
+        plan.output.contains("weights to load") && plan.output.contains("banks                      7"),
+        "{}",
+        plan.output
+    );
+    expect(
+        &["-m", model, "--check-config", "--max-seqs", "65536"],
+        2,
+        &["65536 conversations need", "before they hold"],
+    )?;
+    expect(&["-m", model, "--check-config", "--mem-floor-gb", "60000"], 2, &["one conversation of 32768 tokens needs"])
+}
+
+#[test]
 fn a_stop_while_waiting_for_the_owner_ends_with_8() -> Result<()> {
     let folder = TempDir::new()?;
     let manifest = folder.path().join("weights.json");

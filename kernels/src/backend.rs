@@ -162,6 +162,14 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn read_bank(&self, bank: &Self::Bank, first: usize) -> Result<BankImage, BackendError>;
     /// A bank with these bytes, all blocks from the first on. Their sizes are the bank's.
     fn write_bank(&self, sizes: BankSizes, image: &BankImage) -> Result<Self::Bank, BackendError>;
+    /// The most memory that a bank of so many blocks holds, however it has grown.
+    fn bank_memory(sizes: BankSizes, blocks: usize) -> Bytes {
+        Bytes((blocks * sizes.block + 2 * sizes.recurrent) as u64)
+    }
+    /// What a checkpoint holds.
+    fn checkpoint_memory(sizes: BankSizes) -> Bytes {
+        Bytes(sizes.recurrent as u64)
+    }
     /// Memory a bank holds.
     fn bank_bytes(&self, bank: &Self::Bank) -> Bytes;
     /// Memory a checkpoint holds.

@@ -2,12 +2,12 @@
 
 use crate::config::Config;
 use ds4_api::{Api, Hosts, Serving, Trace, Traces, serve as serve_http};
-use ds4_boot::{Booted, ComputeDevice, ModelFile, default_floor, observer};
+use ds4_boot::{Booted, ComputeDevice, Guard, ModelFile, default_floor, observer};
 use ds4_engine::{Account, DiskBanks, DiskOptions, Engine, EngineOptions};
-use ds4_governor::{BankPlan, BankPrices, Census, Floors, Governor, plan_banks};
+use ds4_governor::{BankPlan, Census, Floors, Governor, PressureLimits, plan_banks};
 use ds4_host::{Exit, StopSignals, append_private, printable, printable_path};
 use ds4_model::{AnswerMemory, LoadedModel, Model};
-use ds4_units::{Bytes, Tokens};
+use ds4_units::Bytes;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -109,11 +109,20 @@ async fn boot_and_wait(
     let (model_id, booted, disk) =
         booting.await.map_err(|error| (Exit::Failed, format!("booting failed: {error}")))??;
     let (tokenizer, codec) = (booted.loaded.tokenizer.clone(), booted.loaded.codec.clone());
-    let floor = floor.unwrap_or(default_floor(&booted.device));
-    let (account, plan) = account(booted.loaded.model.as_ref(), &booted.device, floor, max_seqs.asked());
+    let device = booted.device.clone();
+    let floor = floor.unwrap_or(default_floor(&device));
+    let (account, plan) = account(booted.loaded.model.as_ref(), &device, floor, max_seqs.asked());
+    match plan.check() {
+        Err(error) if plan.asked => return Err((Exit::Usage, format!("--max-seqs {}: {error}", plan.banks))),
+        Err(error) => warn!("memory: {error}"),
+        Ok(()) => {}
+    }
     let options = EngineOptions { banks: plan.banks, ..options };
     let engine = Engine::start_with_disk(booted.loaded, options, account, disk);
     let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
+    let governor = engine.handle().observatory().governor().clone();
+    let guard = Guard::start(governor, &device, PressureLimits::below(floor));
+    let _guard = guard.map_err(|error| (Exit::Failed, format!("cannot start threads: {error}")))?;
     info!(model = %printable(&model_id), max_seqs = options.banks, ready_ms = started.elapsed().as_millis() as u64, "ready");
     api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec });
     loop {
@@ -130,15 +139,17 @@ async fn boot_and_wait(
     }
 }
 
-/// The account conversations are paid from, and how many of them there may be.
+/// The account conversations are paid from, and how many of them there may be. Every number that decides is a line in
+/// the log.
 fn account(model: &dyn Model, device: &ComputeDevice, floor: Bytes, asked: Option<usize>) -> (Account, BankPlan) {
     let mut observe = observer(device);
     let floors = Floors { floor, substrate_outstanding: Bytes::ZERO };
-    let context = model.info().context;
-    let prices = BankPrices { context, full: model.price(context), empty: model.price(Tokens(0)) };
     let observation = observe();
-    let plan = plan_banks(&observation, &floors, prices, asked);
+    let plan = plan_banks(&observation, &floors, model.info().context, |tokens| model.price(tokens), asked);
     info!(free = %observation.free, source = observation.source.name(), floor = %floor, "memory: {plan}");
+    for length in &plan.lengths {
+        info!(tokens = length.tokens.0, price = %length.price, fit = length.fit, "memory: conversations of this length");
+    }
     (Account::new(Governor::new(floors, Census::default()), Box::new(observe), None), plan)
 }
 

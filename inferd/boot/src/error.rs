@@ -3,7 +3,6 @@
 use ds4_gguf::{GgufError, ValueError};
 use ds4_host::Exit;
 use ds4_import::{ImportError, ImportFailure, SelfLoadError};
-use ds4_manifest::ManifestError;
 use ds4_model::FamilyError;
 use ds4_resident::LoadFailure;
 use std::path::PathBuf;
@@ -16,8 +15,6 @@ pub enum BootError {
     NoModel,
     #[error("--ctx {asked} is more than the {trained} tokens that the model was trained for")]
     ContextTooLong { asked: u32, trained: u32 },
-    #[error("{}: {source}. Name the model with -m FILE, or start the owner first", .path.display())]
-    Manifest { path: PathBuf, source: Box<ManifestError> },
     #[error("{}: the owner holds no base model", .path.display())]
     NoBaseModel { path: PathBuf },
     #[error("{problem}")]
@@ -60,7 +57,7 @@ impl BootError {
             | BootError::ContextTooLong { .. }
             | BootError::Family(FamilyError::UnknownPromptProfile { .. }) => Exit::Usage,
             BootError::Device { .. } | BootError::Family(FamilyError::Device(_)) => Exit::Device,
-            BootError::Manifest { .. } | BootError::NoBaseModel { .. } => Exit::ImportRefused,
+            BootError::NoBaseModel { .. } => Exit::ImportRefused,
             BootError::File(_) | BootError::Metadata(_) | BootError::Family(_) => Exit::ModelFile,
             BootError::Import(error) => match error.failure() {
                 ImportFailure::OwnerLost => Exit::OwnerLost,

@@ -1,12 +1,12 @@
 //! A model file that a family runs, and the model it becomes.
 
 use crate::weights::{self, Source};
-use crate::{BootError, KvRows, ModelArgs, manifest};
+use crate::{BootError, KvRows, ModelArgs, device, manifest};
 use ds4_gguf::Model as GgufModel;
 use ds4_host::printable_path;
 use ds4_import::{ComputeDevice, ContentRoot, Lease};
-use ds4_model::{BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
-use ds4_units::Tokens;
+use ds4_model::{BankPrice, BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
+use ds4_units::{Bytes, Tokens};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,6 +35,16 @@ pub struct Booted {
     pub identity: ContentRoot,
     /// Where the model computes and keeps its conversations.
     pub device: ComputeDevice,
+}
+
+/// What running a model here would take.
+pub struct Prospect {
+    /// Where it would compute.
+    pub device: ComputeDevice,
+    /// What conversations cost there.
+    pub price: BankPrice,
+    /// Weights that are not in memory yet.
+    pub to_load: Bytes,
 }
 
 impl ModelFile {
@@ -90,14 +100,23 @@ impl ModelFile {
         Ok(self.family.prompt_side(&self.file, args.prompt_profile.as_deref())?)
     }
 
+    /// What conversations will cost and where they will be, without loading anything. Waits for an owner's manifest as
+    /// long as the flags say.
+    pub fn prospect(&self, args: &ModelArgs, cancel: &AtomicBool) -> Result<Prospect, BootError> {
+        let held = args.manifest().map(|path| manifest::published_at(args, path, cancel)).transpose()?;
+        let device = device::choose(args, held.as_ref())?;
+        let price = self.family.bank_price(&self.file, rounding(args), &device)?;
+        let weights = self.file.tensors().iter().map(|tensor| tensor.len.0).sum();
+        // An owner's weights are in memory already.
+        let to_load = if held.is_some() { Bytes::ZERO } else { Bytes(weights) };
+        Ok(Prospect { device, price, to_load })
+    }
+
     /// Attaches or loads, and binds. Blocks until the model is ready, an error, or `cancel`. `worker` is this
     /// process's name in the owner's log.
     pub fn load(&self, args: &ModelArgs, worker: &str, cancel: &AtomicBool) -> Result<Booted, BootError> {
         let context = self.context(args.ctx)?;
-        let kv_rounding = match args.kv_rounding {
-            KvRows::Exact => KvRounding::Exact,
-            KvRows::Off => KvRounding::Off,
-        };
+        let kv_rounding = rounding(args);
         let Source { weights, lease, identity, device } = weights::obtain(args, &self.file, worker, cancel)?;
         let began = Instant::now();
         let loaded = self.family.bind(
@@ -117,6 +136,13 @@ impl ModelFile {
             info!(%bytes, "device memory beyond the weights: {purpose}");
         }
         Ok(Booted { loaded, lease, identity, device })
+    }
+}
+
+fn rounding(args: &ModelArgs) -> KvRounding {
+    match args.kv_rounding {
+        KvRows::Exact => KvRounding::Exact,
+        KvRows::Off => KvRounding::Off,
     }
 }
 

@@ -4,10 +4,6 @@ use ds4_governor::{Observation, Readings};
 use ds4_import::ComputeDevice;
 use ds4_resident::{MemorySource, SystemMemory};
 use ds4_units::Bytes;
-use std::time::{Duration, Instant};
-
-/// A look at the machine is good for so long: requests that come together are decided on one.
-const FRESH: Duration = Duration::from_millis(50);
 
 /// Stays free on a machine whose main memory holds the conversations.
 const HOST_FLOOR: Bytes = Bytes::mib(512);
@@ -25,19 +21,10 @@ pub fn default_floor(device: &ComputeDevice) -> Bytes {
     }
 }
 
-/// Looks at the memory that conversations are kept in, at most every 50 ms. Asks the device or reads a few small files
-/// of the kernel.
+/// Looks at the memory that conversations are kept in. Asks the device or reads a few small files of the kernel.
 pub fn observer(device: &ComputeDevice) -> impl FnMut() -> Observation + Send + use<> {
     let (machine, device) = (SystemMemory::new(), device.clone());
-    let mut last: Option<(Instant, Observation)> = None;
-    move || match last {
-        Some((at, observation)) if at.elapsed() < FRESH => observation,
-        _ => {
-            let observation = Observation::of_device(&readings(&device, &machine));
-            last = Some((Instant::now(), observation));
-            observation
-        }
-    }
+    move || Observation::of_device(&readings(&device, &machine))
 }
 
 fn readings(device: &ComputeDevice, machine: &SystemMemory) -> Readings {

@@ -21,7 +21,7 @@ pub use evaluate::{Claim, Floors, Quote, Verdict, evaluate};
 pub use governor::{Decisions, Governor, Reconciled};
 pub use lease::{Consumer, Lease, Leases};
 pub use observation::{Observation, Readings, Source, Status};
-pub use plan::{BankPlan, BankPrices, plan_banks};
+pub use plan::{BankPlan, LengthPlan, PlanError, plan_banks};
 pub use pressure::{Pressure, PressureLimits, Strain};
 pub use reconcile::{Reconciliation, Residual};
 pub use refusal::{Reason, Refusal, most_tokens_within};

@@ -2,7 +2,7 @@
 
 use crate::{Model, PromptCodec, Tokenizer};
 use ds4_import::{ComputeDevice, Weights};
-use ds4_units::Tokens;
+use ds4_units::{Bytes, Tokens};
 use std::sync::Arc;
 
 /// How KV rows are kept.
@@ -41,6 +41,9 @@ pub struct LoadedModel {
 /// A model's tokenizer and prompt protocol.
 pub type PromptSide = (Arc<Tokenizer>, Arc<dyn PromptCodec>);
 
+/// What a conversation of so many tokens costs: the most that it ever holds.
+pub type BankPrice = Box<dyn Fn(Tokens) -> Bytes + Send + Sync>;
+
 /// Why a file cannot be run by the family its architecture names.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
@@ -70,6 +73,14 @@ pub trait Family: Sync {
     /// Tokenizer and prompt protocol, for what needs no weights. `profile` names one of the family's prompt wordings;
     /// the family's default is used when it names none.
     fn prompt_side(&self, file: &ds4_gguf::Model, profile: Option<&str>) -> Result<PromptSide, FamilyError>;
+
+    /// What conversations will cost on this device, which needs no weights to say. [`Model::price`] says the same.
+    fn bank_price(
+        &self,
+        file: &ds4_gguf::Model,
+        kv_rounding: KvRounding,
+        device: &ComputeDevice,
+    ) -> Result<BankPrice, FamilyError>;
 
     /// Binds weights to a runnable model.
     fn bind(

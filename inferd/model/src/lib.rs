@@ -28,7 +28,7 @@ pub use chat::{
 pub use codec::{PromptCodec, PromptError};
 pub use constraint::{ConstraintFault, ConstraintScope, TokenConstraint, TokenSet};
 pub use detokenizer::{Detokenizer, Utf8Stream};
-pub use family::{BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
+pub use family::{BankPrice, BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
 pub use image::{BankFormat, BankImage, BlockBytes};
 pub use json::{JsonText, JsonTextError, NumberSpelling, push_json_escaped};
 pub use memory::{AnswerMemory, REMEMBERED_BYTES_MAX, REMEMBERED_CALLS_MAX, SampledCalls, SampledPart, VisibleKey};

@@ -316,15 +316,12 @@ fn every_single_allocation_may_fail() {
 fn what_the_plan_says_fits_is_admitted_in_full_and_not_one_token_more() {
     for (pages, tokens) in [(PAGES, 40), (PAGES, 41), (20, 7), (33, 96)] {
         let device = Device::with_pages(pages);
-        let prices = ds4_governor::BankPrices {
-            context: Tokens(tokens),
-            full: Bytes((tokens as usize).div_ceil(PAGE_TOKENS) as u64 * PAGE),
-            empty: Bytes::ZERO,
-        };
         let floors = Floors { floor: Bytes(FLOOR as u64 * PAGE), substrate_outstanding: Bytes::ZERO };
-        let plan = ds4_governor::plan_banks(&Observation::of(Source::CudaFree, device.free()), &floors, prices, None);
+        let price = |tokens: Tokens| Bytes(tokens.index().div_ceil(PAGE_TOKENS) as u64 * PAGE);
+        let observation = Observation::of(Source::CudaFree, device.free());
+        let plan = ds4_governor::plan_banks(&observation, &floors, Tokens(tokens), price, None);
         let mut storm = Storm::new(3, device);
-        let fits = plan.full_length.min(6);
+        let fits = plan.full.fit.min(6);
         let prompt = |nth: usize| (0..tokens - 2).map(move |at| (at + nth as u32 * 5) % device::VOCABULARY as u32);
         for nth in 0..fits {
             storm.ask_for(prompt(nth).collect(), 2);

@@ -5,7 +5,13 @@ use ds4_kernels::bank::{BankImage, BankSizes};
 use ds4_units::{Bytes, Tokens};
 use std::collections::VecDeque;
 
-/// Checkpoints a bank keeps; taking one more forgets the oldest.
+/// Checkpoints that a bank of so many tokens keeps at most; taking one more forgets the oldest. A short conversation
+/// has few places to go back to, and each costs as much as hundreds of its tokens.
+pub(super) fn checkpoints_most(tokens: Tokens) -> usize {
+    (2 + tokens.index() / 1024).min(CHECKPOINTS_MAX)
+}
+
+/// Checkpoints of the longest.
 const CHECKPOINTS_MAX: usize = 16;
 
 /// Checkpoints that a bank at rest keeps: its end, where its last prompt ended, and one more of each.
@@ -84,7 +90,7 @@ impl<B: Backend> Bank<B> {
         if self.checkpoints.back().is_some_and(|(tokens, _)| *tokens == self.tokens) || self.tokens.0 == 0 {
             return Ok(());
         }
-        if self.checkpoints.len() == CHECKPOINTS_MAX {
+        while self.checkpoints.len() >= checkpoints_most(self.tokens) {
             self.checkpoints.pop_front();
         }
         self.checkpoints.push_back((self.tokens, backend.checkpoint(&self.memory)?));

@@ -6,6 +6,7 @@ mod graph;
 mod layout;
 mod metadata;
 mod model;
+mod price;
 mod prompt;
 #[cfg(feature = "cuda")]
 mod self_test;
@@ -22,7 +23,7 @@ use ds4_kernels::cuda::{Cuda, CudaOptions};
 use ds4_kernels::kv_rows::{PackedRows, PlainRows};
 use ds4_kernels::reference::Cpu;
 use ds4_model::{
-    BindOptions, Family, FamilyError, KvRounding, LoadedModel, Model, PromptSide, Tokenizer, TokenizerError,
+    BankPrice, BindOptions, Family, FamilyError, KvRounding, LoadedModel, Model, PromptSide, Tokenizer, TokenizerError,
 };
 use std::sync::Arc;
 
@@ -47,6 +48,23 @@ impl Family for DeepSeek4Family {
         let tokenizer = Arc::new(Tokenizer::from_gguf(file.metadata()).map_err(wrong)?);
         let codec = DeepSeek4Codec::new(Arc::clone(&tokenizer), profile).map_err(wrong)?;
         Ok((tokenizer, Arc::new(codec)))
+    }
+
+    fn bank_price(
+        &self,
+        file: &ds4_gguf::Model,
+        kv_rounding: KvRounding,
+        device: &ComputeDevice,
+    ) -> Result<BankPrice, FamilyError> {
+        let shape = validate(file)?;
+        Ok(match (device, kv_rounding) {
+            (ComputeDevice::Cpu, KvRounding::Exact) => price::of::<Cpu<PackedRows>>(&shape),
+            (ComputeDevice::Cpu, KvRounding::Off) => price::of::<Cpu<PlainRows>>(&shape),
+            #[cfg(feature = "cuda")]
+            (ComputeDevice::Gpu(_), KvRounding::Exact) => price::of::<Cuda<PackedRows>>(&shape),
+            #[cfg(feature = "cuda")]
+            (ComputeDevice::Gpu(_), KvRounding::Off) => price::of::<Cuda<PlainRows>>(&shape),
+        })
     }
 
     fn bind(

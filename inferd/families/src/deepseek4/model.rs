@@ -4,6 +4,7 @@ use super::bank::Bank;
 use super::bind::{self, ModelWeights};
 use super::graph;
 use super::layout::BankLayout;
+use super::price;
 use super::shape::Shape;
 use super::tensors;
 use ds4_import::Weights;
@@ -232,8 +233,7 @@ impl<B: Backend> Model for DeepSeek4<B> {
     }
 
     fn price(&self, tokens: Tokens) -> Bytes {
-        let blocks = tokens.index().div_ceil(BLOCK_TOKENS);
-        Bytes((blocks * self.layout.sizes.block + 2 * self.layout.sizes.recurrent) as u64)
+        price::price::<B>(self.layout.sizes, tokens)
     }
 }
 

@@ -183,7 +183,12 @@ fn a_bank_never_outgrows_its_context_and_its_price_is_what_it_holds() {
     let segment = Segment { bank, start: TokenPos(0), tokens, logits: LogitsWanted::None };
     let error = model.step(&StepBatch { segments: &[segment] }).unwrap_err();
     assert_eq!(error, StepError::PastContext { bank, wanted: Tokens(31), context: Tokens(30) });
-    kit::feed(model.as_mut(), bank, 0, &tokens[..30], LogitsWanted::None);
+    // Checkpoints are part of the price, and no more of them are kept than it says.
+    for at in [0, 10, 20] {
+        kit::feed(model.as_mut(), bank, at, &tokens[at..at + 10], LogitsWanted::None);
+        model.checkpoint(bank).unwrap();
+        assert!(model.resident_bytes(bank).unwrap() <= model.price(Tokens(at as u32 + 10)));
+    }
     assert_eq!(model.resident_bytes(bank), Ok(model.price(Tokens(30))));
     model.close_bank(bank);
     assert_eq!(model.frontier(bank), None);
