@@ -35,8 +35,18 @@ pub fn paths_below(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// The most memory a process has held so far, in bytes.
 pub fn peak_memory(pid: Pid) -> Result<usize> {
+    memory(pid, "VmHWM:")
+}
+
+/// The memory that a process holds now, in bytes.
+pub fn memory_now(pid: Pid) -> Result<usize> {
+    memory(pid, "VmRSS:")
+}
+
+fn memory(pid: Pid, field: &str) -> Result<usize> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("status of {pid}"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM in the status")?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix(field)).with_context(|| format!("{field} is missing"))?;
     let kib: usize = line.trim().trim_end_matches(" kB").parse().with_context(|| format!("a number: {line}"))?;
     Ok(kib << 10)
 }

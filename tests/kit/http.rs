@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use ureq::http::{HeaderMap, Response};
+use ureq::http::{HeaderMap, HeaderName, HeaderValue, Response};
 use ureq::{Agent, Body, BodyReader};
 
 use crate::process::PATIENCE;
@@ -19,6 +19,21 @@ pub struct Reply {
     pub headers: HeaderMap,
     /// The body.
     pub body: String,
+}
+
+impl Reply {
+    /// Reads what a server sent as it is: head and body, up to where the connection was closed.
+    pub fn parse(text: &str) -> Option<Reply> {
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        let mut lines = head.lines();
+        let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            let (name, value) = line.split_once(':')?;
+            headers.insert(HeaderName::try_from(name).ok()?, HeaderValue::try_from(value.trim()).ok()?);
+        }
+        Some(Reply { status, headers, body: body.to_owned() })
+    }
 }
 
 fn agent() -> &'static Agent {

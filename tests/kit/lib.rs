@@ -12,7 +12,7 @@ mod process;
 mod worker;
 
 pub use binaries::{binary, command, repository};
-pub use host::{open_files, paths_below, peak_memory};
+pub use host::{memory_now, open_files, paths_below, peak_memory};
 pub use http::{Events, Reply, get, post, raw, stream};
 pub use owner::{Owner, demo_model};
 pub use process::{Finished, PATIENCE, Process, run};

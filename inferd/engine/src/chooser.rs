@@ -41,6 +41,11 @@ impl Chooser {
         sampler.sample(logits, greedy, allowed).map_err(|fault| RequestFault::Step(fault.to_string()))
     }
 
+    /// Whether it is always the likeliest token of all.
+    pub(crate) fn is_greedy(&self) -> bool {
+        self.constraints.is_empty() && self.sampler.is_greedy()
+    }
+
     /// The answer begins once more.
     pub(crate) fn restart(&mut self) {
         self.constraints.iter_mut().for_each(|constrained| constrained.constraint.restart());

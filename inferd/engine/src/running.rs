@@ -3,6 +3,8 @@
 mod draw;
 mod prompt;
 
+pub(crate) use draw::Outcome;
+
 use crate::chooser::Chooser;
 use crate::clock::Clock;
 use crate::limits::{DECODE_ROWS_MAX, PROMPT_LOGPROBS_ROWS};
@@ -184,6 +186,8 @@ impl Running {
         let wanted = end == tokens.len() && self.tokens_left > 0;
         let logits = match wanted {
             _ if self.wants_prompt_logprobs() => LogitsWanted::All,
+            // Where nobody asks how likely it was, the device finds the likeliest token.
+            true if self.top_logprobs.is_none() && self.chooser.is_greedy() => LogitsWanted::Greedy,
             true => LogitsWanted::Last,
             false => LogitsWanted::None,
         };

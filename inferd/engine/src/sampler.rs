@@ -57,6 +57,11 @@ fn likeliest_first(a: &Candidate, b: &Candidate) -> Ordering {
 }
 
 impl Sampler {
+    /// Whether it takes the likeliest token, whatever the random numbers are.
+    pub(crate) fn is_greedy(&self) -> bool {
+        self.sampling.temperature == 0.0
+    }
+
     pub(crate) fn new(sampling: Sampling) -> Sampler {
         let random = match sampling.seed {
             Some(seed) => ChaCha8Rng::seed_from_u64(seed),

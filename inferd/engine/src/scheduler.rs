@@ -13,12 +13,13 @@ use crate::outbox::Outbox;
 use crate::pace::Pace;
 use crate::restore::Restoring;
 use crate::rows;
-use crate::running::{End, Left, Running};
+use crate::running::{End, Left, Outcome, Running};
+use crate::sampler::NotFinite;
 use crate::stats::Counters;
 use crate::warm::{Grace, Graces, Warm, WarmBanks};
 use crate::{EngineOptions, Event, GenerateRequest, Keep, QueueSlot, Refusal, RequestFault};
 use ds4_governor::{Pressure, Reason};
-use ds4_model::{LoadedModel, Model, PromptCodec, Segment, StepBatch, StepError, StepLogits, Tokenizer};
+use ds4_model::{LoadedModel, LogitsWanted, Model, PromptCodec, Segment, StepBatch, StepError, StepLogits, Tokenizer};
 use ds4_units::{Bytes, Tokens};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -304,14 +305,14 @@ impl Scheduler {
         match self.step(shares) {
             Ok(logits) => {
                 for (segment, share) in shares.iter().enumerate() {
-                    self.advance(*share, logits.of_segment(segment), &mut ended);
+                    self.advance(*share, &logits, segment, &mut ended);
                 }
             }
             Err(error) if shares.len() == 1 => self.fail(shares[0].index, &error, &mut ended),
             Err(_) => {
                 for share in shares {
                     match self.step(&[*share]) {
-                        Ok(logits) => self.advance(*share, logits.of_segment(0), &mut ended),
+                        Ok(logits) => self.advance(*share, &logits, 0, &mut ended),
                         Err(error) => self.fail(share.index, &error, &mut ended),
                     }
                 }
@@ -373,16 +374,18 @@ impl Scheduler {
         self.counters.decode_steps.add(usize::from(decoded > 0));
     }
 
-    fn advance<'a>(
-        &mut self,
-        share: Share,
-        mut logits: impl DoubleEndedIterator<Item = &'a [f32]>,
-        ended: &mut Vec<(usize, End)>,
-    ) {
+    fn advance(&mut self, share: Share, logits: &StepLogits, segment: usize, ended: &mut Vec<(usize, End)>) {
         let running = &mut self.running[share.index];
-        let last = match running.take_prompt_logprobs(&mut logits) {
-            Ok(last) => last.or_else(|| logits.next_back()),
-            Err(end) => return ended.push((share.index, end)),
+        let mut rows = logits.of_segment(segment);
+        let outcome = match running.segment(share.rows).logits {
+            LogitsWanted::Greedy => match logits.drawn(segment) {
+                Some(token) => Some(Outcome::Likeliest(token)),
+                None => return ended.push((share.index, End::Fault(RequestFault::Step(NotFinite.to_string())))),
+            },
+            _ => match running.take_prompt_logprobs(&mut rows) {
+                Ok(last) => last.or_else(|| rows.next_back()).map(Outcome::Logits),
+                Err(end) => return ended.push((share.index, end)),
+            },
         };
         running.advance(share.rows);
         if running.wants_checkpoint() {
@@ -390,7 +393,7 @@ impl Scheduler {
             let _ = self.model.checkpoint(running.bank);
         }
         self.save_if_due(share.index);
-        if let Err(end) = self.running[share.index].continue_with(last, self.codec.stop_tokens(), &self.tokenizer) {
+        if let Err(end) = self.running[share.index].continue_with(outcome, self.codec.stop_tokens(), &self.tokenizer) {
             ended.push((share.index, end));
         }
     }

@@ -7,8 +7,8 @@ use ds4_api::{Api, Serving, Settings};
 use ds4_engine::{Account, Engine, EngineOptions};
 use ds4_families::deepseek4::{DeepSeek4Codec, PromptProfile};
 use ds4_model::{
-    BankError, BankFormat, BankImage, LoadedModel, Model, ModelInfo, PromptCodec, StepBatch, StepError, StepLogits,
-    Tokenizer, VocabularyParts,
+    BankError, BankFormat, BankImage, LoadedModel, LogitsWanted, Model, ModelInfo, PromptCodec, StepBatch, StepError,
+    StepLogits, Tokenizer, VocabularyParts,
 };
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
 use http::{HeaderMap, Request, StatusCode};
@@ -111,13 +111,24 @@ impl Model for Scripted {
 
     fn step(&mut self, batch: &StepBatch<'_>) -> Result<StepLogits, StepError> {
         self.said.lock().unwrap().clear();
-        let narrow = self.inner.step(batch)?;
-        let rows: Vec<usize> =
-            (0..batch.segments.len()).map(|segment| usize::from(narrow.last_of_segment(segment).is_some())).collect();
+        self.inner.step(batch)?;
         let said = self.said.lock().unwrap();
-        let row =
-            |token: &TokenId| (0..SIZE).map(|id| if id == token.index() { 10.0 } else { 0.0 }).collect::<Vec<_>>();
-        Ok(StepLogits::new(SIZE, &rows, said.iter().flat_map(row).collect()))
+        let mut said = said.iter();
+        let (mut rows, mut values, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
+        for segment in batch.segments {
+            let wanted = match segment.logits {
+                LogitsWanted::None | LogitsWanted::Greedy => 0,
+                LogitsWanted::Last => 1,
+                LogitsWanted::All => segment.tokens.len(),
+            };
+            let greedy = segment.logits == LogitsWanted::Greedy;
+            drawn.push(if greedy { said.next().copied() } else { None });
+            for token in said.by_ref().take(wanted) {
+                values.extend((0..SIZE).map(|id| if id == token.index() { 10.0 } else { 0.0 }));
+            }
+            rows.push(wanted);
+        }
+        Ok(StepLogits::new(SIZE, &rows, values).with_drawn(drawn))
     }
 
     fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {

@@ -6,22 +6,31 @@ use crate::{Event, FinishReason, logprobs};
 use ds4_model::{AnswerSummary, Ending, NextToken, Prompt, Tokenizer};
 use ds4_units::{TokenId, Tokens};
 
+/// What a step says about the next token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome<'a> {
+    /// How likely each token is.
+    Logits(&'a [f32]),
+    /// The likeliest, which the device has found.
+    Likeliest(TokenId),
+}
+
 /// Tokens a second attempt needs at least to be worth its while.
 const RETRY_TOKENS_MIN: usize = 64;
 
 impl Running {
-    /// Takes the next token, or the next few, from the logits of the last row, if it has any, and says what they say.
+    /// Takes the next token, or the next few, from the outcome of the last row, if it has any, and says what they say.
     /// An error ends the request.
     pub(crate) fn continue_with(
         &mut self,
-        logits: Option<&[f32]>,
+        outcome: Option<Outcome<'_>>,
         stop_tokens: &[TokenId],
         tokenizer: &Tokenizer,
     ) -> Result<(), End> {
         if self.computed < self.record.tokens().len() {
             return Ok(());
         }
-        let Some(logits) = logits.filter(|_| self.tokens_left > 0) else {
+        let Some(outcome) = outcome.filter(|_| self.tokens_left > 0) else {
             return self.close(Ending::OutOfTokens, tokenizer);
         };
         match self.output.next() {
@@ -32,7 +41,7 @@ impl Running {
             // The last token said so already.
             NextToken::Complete => return self.close(self.end_of_turn(), tokenizer),
             how @ (NextToken::Sampled | NextToken::Greedy) => {
-                let token = self.draw(logits, how == NextToken::Greedy)?;
+                let token = self.draw(outcome, how == NextToken::Greedy)?;
                 if !stop_tokens.contains(&token) {
                     self.take(token, tokenizer)?;
                 } else if let Some(tokens) = self.output.instead_of_ending() {
@@ -60,7 +69,14 @@ impl Running {
         }
     }
 
-    fn draw(&mut self, logits: &[f32], greedy: bool) -> Result<TokenId, End> {
+    fn draw(&mut self, outcome: Outcome<'_>, greedy: bool) -> Result<TokenId, End> {
+        let logits = match outcome {
+            Outcome::Logits(logits) => logits,
+            Outcome::Likeliest(token) => {
+                self.clock.token();
+                return Ok(token);
+            }
+        };
         let token = self.chooser.choose(logits, greedy, self.output.position())?;
         self.clock.token();
         if let Some(count) = self.top_logprobs {

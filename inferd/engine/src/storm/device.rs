@@ -202,15 +202,11 @@ impl PagedModel {
         self.banks.get(&bank).ok_or(BankError::UnknownBank(bank))
     }
 
-    fn append(&mut self, segment: &Segment<'_>, logits: &mut Vec<f32>) -> usize {
-        let Some(bank) = self.banks.get_mut(&segment.bank) else { return 0 };
+    /// The token that follows, where it is asked for.
+    fn append(&mut self, segment: &Segment<'_>) -> Option<TokenId> {
+        let bank = self.banks.get_mut(&segment.bank)?;
         segment.tokens.iter().for_each(|&token| bank.write(token));
-        if segment.logits == LogitsWanted::None {
-            return 0;
-        }
-        let next = follows(&bank.read());
-        logits.extend((0..VOCABULARY).map(|token| if token == next { 1.0 } else { 0.0 }));
-        1
+        (segment.logits != LogitsWanted::None).then(|| TokenId(follows(&bank.read()) as u32))
     }
 }
 
@@ -241,9 +237,8 @@ impl Model for PagedModel {
             assert!(bank.tokens + segment.tokens.len() <= CONTEXT as usize, "no bank outgrows the context");
             bank.ensure(bank.tokens + segment.tokens.len())?;
         }
-        let mut logits = Vec::new();
-        let rows: Vec<usize> = batch.segments.iter().map(|segment| self.append(segment, &mut logits)).collect();
-        Ok(StepLogits::new(VOCABULARY, &rows, logits))
+        let next: Vec<Option<TokenId>> = batch.segments.iter().map(|segment| self.append(segment)).collect();
+        Ok(StepLogits::new(VOCABULARY, &vec![0; next.len()], Vec::new()).with_drawn(next))
     }
 
     fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {

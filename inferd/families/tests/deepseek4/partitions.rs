@@ -107,6 +107,26 @@ fn check_random_partitions(name: &str) {
 }
 
 #[test]
+fn eight_conversations_together_give_the_bits_they_give_alone() {
+    let path = kit::oracle("flash-micro").expect("a tracked fixture");
+    let mut model = kit::load(&path.with_extension("gguf"), KvRounding::Exact);
+    let model = model.as_mut();
+    let prompts = kit::oracle_prompts(&path);
+    // Eight of their own lengths and beginnings; some read their prompt while others already write.
+    let longest = prompts.iter().max_by_key(|prompt| prompt.tokens.len()).expect("a prompt");
+    let conversations: Vec<&[TokenId]> = (0..8).map(|nth| &longest.tokens[nth * 5..nth * 5 + 40 + nth * 17]).collect();
+    let alone: Vec<_> = conversations.iter().map(|tokens| kit::all_logits(model, tokens)).collect();
+    for cuts in [vec![1], vec![1, 64, 1, 33, 0, 7, 1, 128, 2], vec![97, 1, 1, 0, 31]] {
+        let mut feedings: Vec<_> = conversations.iter().map(|tokens| Feeding::new(model, tokens)).collect();
+        feed_together(model, &mut feedings, &cuts);
+        for (nth, feeding) in feedings.iter().enumerate() {
+            assert!(feeding.logits == alone[nth], "conversation {nth}, cut {cuts:?}");
+            model.close_bank(feeding.bank);
+        }
+    }
+}
+
+#[test]
 fn a_cut_or_forked_bank_continues_with_the_bits_of_a_fresh_one() {
     let path = kit::oracle("flash-micro").expect("a tracked fixture");
     let mut model = kit::load(&path.with_extension("gguf"), KvRounding::Exact);
