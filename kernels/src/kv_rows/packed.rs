@@ -69,6 +69,8 @@ fn index_sections(array: RowArray, index: usize) -> (Range<usize>, Range<usize>)
 const E4M3_NAN: u8 = 0x7f;
 /// The largest stored exponent with which every code is a finite `f32`: 448 is below 2^9.
 const E8M0_MOST: u8 = 127 + 127 - 9;
+/// The exponent of a half float, all ones where it is no number.
+const F16_EXPONENT: u16 = 0x7c00;
 
 impl KvFormat for PackedRows {
     const NAME: &'static str = "packed";
@@ -156,9 +158,9 @@ impl KvFormat for PackedRows {
         let sections = AttentionSections::of(array);
         (0..array.rows).all(|index| {
             let rotary = memory[sections.rotary(index)].as_chunks().0;
-            memory[sections.codes(index)].iter().all(|&code| code & 0x7f != E4M3_NAN)
-                && rotary.iter().all(|&bytes| f16::from_le_bytes(bytes).is_finite())
-                && memory[sections.exponents(index)].iter().all(|&exponent| exponent <= E8M0_MOST)
+            none(&memory[sections.codes(index)], |&code| code & 0x7f == E4M3_NAN)
+                && none(rotary, |&bytes| u16::from_le_bytes(bytes) & F16_EXPONENT == F16_EXPONENT)
+                && none(&memory[sections.exponents(index)], |&exponent| exponent > E8M0_MOST)
         })
     }
 
@@ -166,7 +168,7 @@ impl KvFormat for PackedRows {
         // Every four-bit code is a number.
         (0..array.rows).all(|index| {
             let (_, exponents) = index_sections(array, index);
-            memory[exponents].iter().all(|&exponent| exponent <= E8M0_MOST)
+            none(&memory[exponents], |&exponent| exponent > E8M0_MOST)
         })
     }
 
@@ -179,6 +181,11 @@ impl KvFormat for PackedRows {
             }
         }
     }
+}
+
+/// Whether no item is wrong. Looks at all of them, many at a time: stopping at the first would look at one at a time.
+fn none<T>(items: &[T], wrong: impl Fn(&T) -> bool) -> bool {
+    !items.iter().fold(false, |found, item| found | wrong(item))
 }
 
 fn fp8_exponent(values: &[f32]) -> i32 {
