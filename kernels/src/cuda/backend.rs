@@ -2,6 +2,7 @@
 
 use super::bank::{DeviceBank, DeviceCheckpoint};
 use super::device::{CudaOptions, Device};
+use super::growing::mapped_most;
 use super::matrix::DeviceMatrix;
 use super::repeat::Repeats;
 use super::route::{DeviceRoutes, ExpertTable};
@@ -132,6 +133,16 @@ impl<F: KvFormat> Backend for Cuda<F> {
         let mut bank = self.new_bank(sizes);
         bank.write(image)?;
         Ok(bank)
+    }
+
+    fn bank_memory(sizes: BankSizes, blocks: usize) -> Bytes {
+        let recurrent = sizes.recurrent.next_multiple_of(256);
+        Bytes(mapped_most((2 * recurrent + blocks * sizes.block) as u64))
+    }
+
+    fn checkpoint_memory(sizes: BankSizes) -> Bytes {
+        // Memory comes in pages of 2 MiB.
+        Bytes((sizes.recurrent as u64).next_multiple_of(2 << 20))
     }
 
     fn bank_bytes(&self, bank: &DeviceBank) -> Bytes {

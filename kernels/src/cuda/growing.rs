@@ -10,6 +10,11 @@ use std::sync::Arc;
 const PIECE_MIN: u64 = 2 << 20;
 const PIECE_MAX: u64 = 64 << 20;
 
+/// The most memory that is ever behind the first `bytes` bytes: the last piece may have been taken for the last of them.
+pub(crate) fn mapped_most(bytes: u64) -> u64 {
+    (bytes + (bytes / 4).clamp(PIECE_MIN, PIECE_MAX)).next_multiple_of(PIECE_MIN)
+}
+
 /// A range whose first bytes have memory behind them. The rest are addresses only.
 pub(crate) struct Growing {
     gpu: Gpu,
