@@ -3,6 +3,7 @@
 
 mod attend;
 mod banks;
+mod ceilings;
 mod data;
 mod embed;
 mod feed_forward;
