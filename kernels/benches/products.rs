@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     }
     for types in [[IQ2_XXS, Q2_K], [Q4_K, Q4_K]] {
         if format!("experts {} {}", types[0], types[1]).contains(&wanted) {
-            experts(&gpu, &cuda, types, &[1, 2, 4, 8, 16, 64, 256, 512, 1024, 2048, 4096])?;
+            experts(&gpu, &cuda, types, &[1, 4, 16, 64, 256, 512, 1024, 2048, 4096, 8192])?;
         }
     }
     Ok(())
@@ -72,7 +72,7 @@ fn product(gpu: &Gpu, cuda: &Backends, kind: TensorType, [outputs, columns]: [us
     let pattern = pattern(kind, outputs, columns);
     let matrices =
         (0..copies).map(|_| matrix(gpu, cuda, kind, [1, outputs, columns], &pattern)).collect::<Result<Vec<_>>>()?;
-    for rows in [1, 4, 8, 16, 64, 2048] {
+    for rows in [1, 8, 32, 64, 512, 2048, 4096] {
         let input = cuda.upload(&Rows::from_values(parts * columns, values(rows * parts * columns)))?;
         let (micros, _) = cuda.measure(|| {
             for matrix in &matrices {

@@ -1,5 +1,6 @@
 // What stands around the experts' products: rows grouped by the expert they chose, and every row's experts added up.
-#include "product.cuh"
+#include "group.cuh"
+#include "intrinsics.cuh"
 
 #define EXPERTS_USED 6
 #define GROUPING_WARPS 16
@@ -15,7 +16,11 @@ struct Grouping {
     uint32_t stack;             // experts
     uint32_t group_rows;        // rows of a group at most
     uint32_t group_room;        // groups there can be: those that there are not get no rows
+    uint32_t slot_room;         // slots there can be: those that there are not have NO_ROW as their source
+    uint32_t slot_unit;         // every expert's first slot is a multiple of this power of two
 };
+
+#define NO_ROW 0xffffffffu
 
 static __device__ __forceinline__ uint32_t warp_prefix(uint32_t x, uint32_t lane) {
     for (int step = 1; step < 32; step <<= 1) {
@@ -36,6 +41,7 @@ extern "C" __global__ void __launch_bounds__(GROUPING_WARPS * 32) experts_group(
     const uint32_t length = (grouping.routes + GROUPING_WARPS * 32 - 1) / (GROUPING_WARPS * 32) * 32;
     const uint32_t begin = min(warp * length, grouping.routes), end = min(begin + length, grouping.routes);
     for (uint32_t i = threadIdx.x; i < GROUPING_WARPS * stack; i += blockDim.x) words[i] = 0;
+    for (uint32_t i = threadIdx.x; i < grouping.slot_room; i += blockDim.x) grouping.sources[i] = NO_ROW;
     __syncthreads();
     for (uint32_t route = begin + lane; route < end; route += 32) atomicAdd(own + min(grouping.experts[route], stack - 1), 1u);
     __syncthreads();
@@ -54,16 +60,17 @@ extern "C" __global__ void __launch_bounds__(GROUPING_WARPS * 32) experts_group(
         for (uint32_t first = 0; first < stack; first += 32) {
             const uint32_t expert = first + lane, count = expert < stack ? starts[expert] : 0;
             const uint32_t cut = (count + grouping.group_rows - 1) / grouping.group_rows;
-            const uint32_t count_sum = warp_prefix(count, lane), cut_sum = warp_prefix(cut, lane);
+            const uint32_t room = (count + grouping.slot_unit - 1) & ~(grouping.slot_unit - 1);
+            const uint32_t room_sum = warp_prefix(room, lane), cut_sum = warp_prefix(cut, lane);
             if (expert < stack) {
-                starts[expert] = slots + count_sum - count;
+                starts[expert] = slots + room_sum - room;
                 firsts[expert] = groups + cut_sum - cut;
                 for (uint32_t i = 0; i < cut; i++) {
                     const uint32_t done = i * grouping.group_rows;
                     grouping.groups[firsts[expert] + i] = {expert, starts[expert] + done, min(grouping.group_rows, count - done), 0};
                 }
             }
-            slots += __shfl_sync(0xffffffffu, count_sum, 31);
+            slots += __shfl_sync(0xffffffffu, room_sum, 31);
             groups += __shfl_sync(0xffffffffu, cut_sum, 31);
         }
         for (uint32_t group = groups + lane; group < grouping.group_room; group += 32) grouping.groups[group] = {0, 0, 0, 0};

@@ -12,38 +12,34 @@ static __device__ __forceinline__ double scaled(double logit, float scale, float
     return logit * (double)scale + (double)base;
 }
 
-static __device__ void divide_columns(double matrix[STREAMS][STREAMS], double epsilon) {
+// A warp holds the stream matrix, twice: lane 4 j + k of each half has the element of row j and column k.
+static __device__ __forceinline__ double divided_by_column(double element, double epsilon) {
+    double sum = epsilon;
 #pragma unroll
-    for (uint32_t k = 0; k < STREAMS; k++) {
-        double sum = epsilon;
+    for (uint32_t j = 0; j < STREAMS; j++) sum += __shfl_sync(0xffffffffu, element, 4 * j + threadIdx.x % 4);
+    return element / sum;
+}
+
+// The four elements of the lane's row, in order.
+static __device__ __forceinline__ void row_of(double element, double row[STREAMS]) {
 #pragma unroll
-        for (uint32_t j = 0; j < STREAMS; j++) sum += matrix[j][k];
-#pragma unroll
-        for (uint32_t j = 0; j < STREAMS; j++) matrix[j][k] /= sum;
-    }
+    for (uint32_t k = 0; k < STREAMS; k++) row[k] = __shfl_sync(0xffffffffu, element, (threadIdx.x & 12) + k);
 }
 
 // Row-wise softmax, then alternating column and row passes, the last one over columns.
-static __device__ void balance(double matrix[STREAMS][STREAMS], double epsilon, uint32_t iterations) {
-#pragma unroll
-    for (uint32_t j = 0; j < STREAMS; j++) {
-        const double top = fmax(fmax(matrix[j][0], matrix[j][1]), fmax(matrix[j][2], matrix[j][3]));
-        double sum = 0.0;
-#pragma unroll
-        for (uint32_t k = 0; k < STREAMS; k++) sum += matrix[j][k] = exp(matrix[j][k] - top);
-#pragma unroll
-        for (uint32_t k = 0; k < STREAMS; k++) matrix[j][k] = matrix[j][k] / sum + epsilon;
-    }
-    divide_columns(matrix, epsilon);
+static __device__ double balanced(double element, double epsilon, uint32_t iterations) {
+    double row[STREAMS];
+    row_of(element, row);
+    element = exp(element - fmax(fmax(row[0], row[1]), fmax(row[2], row[3])));
+    row_of(element, row);
+    element = element / (row[0] + row[1] + row[2] + row[3]) + epsilon;
+    element = divided_by_column(element, epsilon);
     for (uint32_t pass = 1; pass < iterations; pass++) {
-#pragma unroll
-        for (uint32_t j = 0; j < STREAMS; j++) {
-            const double sum = matrix[j][0] + matrix[j][1] + matrix[j][2] + matrix[j][3] + epsilon;
-#pragma unroll
-            for (uint32_t k = 0; k < STREAMS; k++) matrix[j][k] /= sum;
-        }
-        divide_columns(matrix, epsilon);
+        row_of(element, row);
+        element /= row[0] + row[1] + row[2] + row[3] + epsilon;
+        element = divided_by_column(element, epsilon);
     }
+    return element;
 }
 
 struct Constants {
@@ -79,15 +75,15 @@ static __device__ void gather(const float *streams, const float *gates, const fl
 }
 
 // A block per row. `mixes` is the mixing matrix applied to the streams as they are: dividing by their root mean square
-// is left to here. One thread balances the stream matrix while the others weigh the streams.
-extern "C" __global__ void mix(const float *streams, const float *mixes, const float *base, const float *scale, const float *norm,
+// is left to here. `square_sums` has the sum of squares of every row, or is null. One warp balances the stream matrix while the others weigh the streams.
+extern "C" __global__ void mix(const float *streams, const float *mixes, const float *square_sums, const float *base, const float *scale, const float *norm,
                                float *input, float *merge, uint32_t width, Constants constants) {
     __shared__ double shared[32];
     __shared__ float gates[STREAMS];
     streams += (size_t)blockIdx.x * width * STREAMS;
     mixes += (size_t)blockIdx.x * MIX_WIDTH;
     merge += (size_t)blockIdx.x * MERGE_WIDTH;
-    const double squares = stream_squares(streams, width, shared);
+    const double squares = square_sums ? (double)square_sums[blockIdx.x] : stream_squares(streams, width, shared);
     const double root = 1.0 / sqrt(squares / (double)(width * STREAMS) + (double)constants.norm_epsilon);
     if (threadIdx.x < STREAMS) {
         const uint32_t i = threadIdx.x;
@@ -95,17 +91,10 @@ extern "C" __global__ void mix(const float *streams, const float *mixes, const f
         merge[i] = (float)(2.0 * sigmoid_double(scaled(root * mixes[STREAMS + i], scale[1], base[STREAMS + i])));
     }
     __syncthreads();
-    if (threadIdx.x == blockDim.x - 1) {
-        double matrix[STREAMS][STREAMS];
-        const uint32_t first = 2 * STREAMS;
-        for (uint32_t j = 0; j < STREAMS; j++)
-            for (uint32_t k = 0; k < STREAMS; k++) {
-                const uint32_t i = first + j * STREAMS + k;
-                matrix[j][k] = scaled(root * mixes[i], scale[2], base[i]);
-            }
-        balance(matrix, (double)constants.mix_epsilon, constants.iterations);
-        for (uint32_t j = 0; j < STREAMS; j++)
-            for (uint32_t k = 0; k < STREAMS; k++) merge[STREAMS + j * STREAMS + k] = (float)matrix[j][k];
+    if (threadIdx.x >= blockDim.x - 32) {
+        const uint32_t element = threadIdx.x % (STREAMS * STREAMS), i = 2 * STREAMS + element;
+        const double own = balanced(scaled(root * mixes[i], scale[2], base[i]), (double)constants.mix_epsilon, constants.iterations);
+        merge[STREAMS + element] = (float)own;
     }
     gather(streams, gates, norm, input + (size_t)blockIdx.x * width, width, constants.norm_epsilon, shared);
 }

@@ -25,6 +25,12 @@ static __device__ __forceinline__ Half2 half2_add(Half2 a, Half2 b) {
     return result;
 }
 
+static __device__ __forceinline__ Half2 half2_mul(Half2 a, Half2 b) {
+    Half2 result;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+}
+
 // Both halves from one float.
 static __device__ __forceinline__ Half2 half2_of(float x) {
     Half2 result;

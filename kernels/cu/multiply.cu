@@ -1,5 +1,5 @@
-// multiply and multiply_groups, and the products inside feed_forward: see product.cuh. One kernel per format and number
-// of rows: stream8 and stream16 for up to 8 and 16 rows a group, tile for 64.
+// multiply and multiply_groups, and the products inside feed_forward, for few rows: see product.cuh. One kernel per format
+// and number of rows: stream8 and stream16 for up to 8 and 16 rows a group.
 #include "iq2_grid.cuh"
 #include "product.cuh"
 
@@ -12,9 +12,7 @@ template <> __device__ void fill_tables<IQ2_XXS>(uint32_t *tables) {
     extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, BLOCKS)                                               \
     multiply_stream8_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 1, AHEAD8>(product); }            \
     extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, 2)                                                    \
-    multiply_stream16_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 2, AHEAD16>(product); }          \
-    extern "C" __global__ void __launch_bounds__(TILE_WARPS * 32, 2)                                                      \
-    multiply_tile_##NAME(const __grid_constant__ Product product) { tile<WEIGHTS>(product); }
+    multiply_stream16_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 2, AHEAD16>(product); }
 
 KERNELS(q8_0, Q8_0, 2, true, false)
 KERNELS(f16, F16, 2, false, false)

@@ -1,23 +1,16 @@
-// Products of stored weights with rows of activations, for one matrix and for a stack with rows grouped by matrix.
+// Products of stored weights with few rows of activations, for one matrix and for a stack with rows grouped by matrix. (Many
+// rows: gemm.cuh.)
 //
 // Every result is the sum, in order, of one part per block of 256 channels, and a part is what weights.cuh computes in
 // a fixed order. So a row's result has the same bits whichever kernel computed it, and whatever rows came with it.
 //
-// stream: few rows. A cluster of blocks of threads takes some panels of 16 weight rows and shares out their blocks of
+// stream: a cluster of blocks of threads takes some panels of 16 weight rows and shares out their blocks of
 // channels, a warp a part at a time; the parts meet in shared memory. Weights go from memory to registers in 16-byte
 // loads; activations come through the cache, or lie in shared memory where a format takes long to decode and so has no
 // registers to wait for them with (measured: each kind is the faster one for its formats).
-// tile: many rows. A warp takes a panel, 64 rows of activations pass by in shared memory.
 #pragma once
+#include "group.cuh"
 #include "weights.cuh"
-
-// Rows of activations that belong to one matrix of a stack.
-struct Group {
-    uint32_t matrix;
-    uint32_t first;
-    uint32_t rows;
-    uint32_t reserved;
-};
 
 // What a launch multiplies; the grid is (panels, groups of rows, which of two products).
 struct Product {
@@ -108,22 +101,6 @@ template <int TILES> struct StagedRows {
         return load_shared_16((STRIDE == 2 ? narrow : wide)[tile] + sixteen * (256 + 32) + within * 16);
     }
     __device__ __forceinline__ uint4 sums(int tile) const { return load_shared_16(last[tile]); }
-};
-
-// Sixty-four of them: as far apart as they lie, all of them there.
-struct StagedTile {
-    uint32_t narrow, wide, last;
-
-    __device__ __forceinline__ StagedTile(uint32_t base, uint32_t lane) {
-        const uint32_t row = base + (lane >> 2) * STAGED_ROW, t = lane & 3;
-        narrow = row + t * 32;
-        wide = row + t * (256 + 32);
-        last = row + STAGED_SUMS + t * 16;
-    }
-    template <int STRIDE> __device__ __forceinline__ uint4 quad(int tile, int sixteen, int within) const {
-        return load_shared_16((STRIDE == 2 ? narrow : wide) + tile * 8 * STAGED_ROW + sixteen * (256 + 32) + within * 16);
-    }
-    __device__ __forceinline__ uint4 sums(int tile) const { return load_shared_16(last + tile * 8 * STAGED_ROW); }
 };
 
 template <class Weights> static __device__ void fill_tables(uint32_t *tables);
@@ -229,81 +206,6 @@ static __device__ __forceinline__ void stream(const Product &product) {
     }
     // Nobody's shared memory goes while another block reads it.
     if (ranks > 1) cluster_barrier(ranks);
-}
-
-// Six warps: two blocks of threads share a multiprocessor at 168 registers a lane, and one computes while the other loads.
-#define TILE_WARPS 6
-#define TILE_ROWS 64
-
-// One block of channels of 64 rows into shared memory.
-static __device__ __forceinline__ void stage(uint32_t base, const uint4 *const *rows, uint32_t block) {
-    for (uint32_t i = threadIdx.x; i < TILE_ROWS * BLOCK_QUADS; i += TILE_WARPS * 32) {
-        const uint32_t n = i / BLOCK_QUADS, quad = i % BLOCK_QUADS;
-        copy_async_16(base + n * STAGED_ROW + staged_entry(quad), rows[n] + block * BLOCK_ENTRIES + quad);
-    }
-    for (uint32_t i = threadIdx.x; i < TILE_ROWS * 4; i += TILE_WARPS * 32)
-        copy_async_16(base + i / 4 * STAGED_ROW + STAGED_SUMS + i % 4 * 16, rows[i / 4] + block * BLOCK_ENTRIES + BLOCK_QUADS + i % 4);
-    copies_done();
-}
-
-template <class Weights>
-static __device__ __forceinline__ void tile(const Product &product) {
-    extern __shared__ __align__(128) uint8_t staged[];
-    __shared__ uint32_t tables[Weights::TABLES ? Weights::TABLES * TABLE_COPIES : 1];
-    __shared__ const uint4 *rows[TILE_ROWS];
-    wait_for_previous();
-    let_next_start();
-    const Share share(product, blockIdx.y, TILE_ROWS);
-    if (!share.some) return;
-    const uint32_t lane = threadIdx.x & 31, blocks = blocks_of(product.columns);
-    const uint32_t begin = share.matrix * product.outputs, end = begin + product.outputs, last = (end - 1) / PANEL_ROWS;
-    const uint32_t first_panel = begin / PANEL_ROWS + blockIdx.x * TILE_WARPS;
-    if (first_panel > last) return;
-    // Warps past the last panel repeat it and store nothing: every warp takes part in staging.
-    const uint32_t wanted = first_panel + (threadIdx.x >> 5), panel = min(wanted, last);
-    const Place place = {product.weights(blockIdx.z), product.columns, end - 1, lane, shared_address(tables) + lane % TABLE_COPIES * 4};
-    const uint32_t base = shared_address(staged);
-    const StagedTile activations(base, lane);
-    fill_tables<Weights>(tables);
-    if (threadIdx.x < TILE_ROWS) {
-        const uint32_t source = share.source(product, threadIdx.x < share.rows ? threadIdx.x : 0);
-        rows[threadIdx.x] = product.operand + (size_t)source * blocks * BLOCK_ENTRIES;
-    }
-
-    float sum[TILE_ROWS / 8][4];
-    clear(sum);
-#pragma unroll 1
-    for (uint32_t block = 0; block < blocks; block++) {
-        typename Weights::Piece piece;
-        if (Weights::PIECES < 4) piece = Weights::load(place, panel, block, 0);
-        const typename Weights::Head head = Weights::load_head(place, panel, block);
-        __syncthreads();
-        stage(base, rows, block);
-        __syncthreads();
-        float part[TILE_ROWS / 8][4];
-        clear(part);
-#pragma unroll 1
-        for (int i = 0; i < Weights::PIECES; i++) {
-            const typename Weights::Piece now = Weights::PIECES < 4 ? piece : Weights::load(place, panel, block, i);
-            if (Weights::PIECES < 4) piece = Weights::load(place, panel, block, min(i + 1, Weights::PIECES - 1));
-            Weights::multiply(part, head, now, i, place, activations);
-        }
-        Weights::finish(part, head, place, activations);
-#pragma unroll
-        for (int n = 0; n < TILE_ROWS / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) sum[n][i] = __fadd_rn(sum[n][i], part[n][i]);
-    }
-    if (wanted > last) return;
-    float *out = product.out(blockIdx.z);
-#pragma unroll
-    for (int tile = 0; tile < TILE_ROWS / 8; tile++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t n = tile * 8 + 2 * (lane & 3) + (i & 1), row = panel * PANEL_ROWS + (lane >> 2) + 8 * (i >> 1);
-            if (n >= share.rows || row < begin || row >= end) continue;
-            out[(size_t)(share.first + n) * share.stride + share.column + (row - begin)] = sum[tile][i] * product.scales[share.source(product, n)];
-        }
 }
 
 // Types without codes: a warp takes a weight row and up to eight rows of activations, and multiplies in f32.

@@ -55,6 +55,23 @@ pub struct Mlp<B: Backend> {
     pub down: B::Matrix,
 }
 
+/// What a layer does with its heads around attention.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadPath<'a, B: Backend> {
+    /// Channels of a head.
+    pub width: usize,
+    /// Under the root of a head's norm.
+    pub epsilon: f32,
+    /// Turns the end of every head, and of its result back.
+    pub rope: &'a Rope,
+    /// A value per head that takes part in its weights.
+    pub sinks: &'a B::Vector,
+    /// Multiplies the results, in so many groups of heads.
+    pub output: &'a B::Matrix,
+    /// See `output`.
+    pub groups: usize,
+}
+
 /// How a layer chooses experts.
 #[derive(Clone, Debug)]
 pub enum Routing<B: Backend> {
@@ -244,6 +261,21 @@ pub trait Backend: Send + Sync + Sized + 'static {
         sinks: &Self::Vector,
     ) -> Self::Rows;
 
+    /// Everything between the product that makes heads and the one that takes their results, that one included: norm,
+    /// rotation, attention, rotation back, and product by groups. The result is that of these operations one by one, but for
+    /// rounding.
+    fn attend_heads(
+        &self,
+        step: &Step<'_, Self::Bank>,
+        window: WindowPlace,
+        compressed: Option<(BlockPlace, &Self::Selection)>,
+        queries: Self::Rows,
+        new_rows: &Self::Rows,
+        path: &HeadPath<'_, Self>,
+    ) -> Self::Rows {
+        attend_one_by_one(self, step, window, compressed, queries, new_rows, path)
+    }
+
     /// Chooses and weighs experts from the router's logits.
     fn route(
         &self,
@@ -278,4 +310,21 @@ pub fn best(row: &[f32]) -> Option<TokenId> {
         }
     }
     best.map(|(token, _)| token)
+}
+
+/// [`Backend::attend_heads`] out of the operations that it stands for.
+pub(crate) fn attend_one_by_one<B: Backend>(
+    backend: &B,
+    step: &Step<'_, B::Bank>,
+    window: WindowPlace,
+    compressed: Option<(BlockPlace, &B::Selection)>,
+    mut queries: B::Rows,
+    new_rows: &B::Rows,
+    path: &HeadPath<'_, B>,
+) -> B::Rows {
+    backend.normalize_heads(&mut queries, path.width, path.epsilon);
+    backend.rotate(&mut queries, path.width, path.rope, step);
+    let mut heads = backend.attend(step, window, compressed, &queries, new_rows, path.sinks);
+    backend.rotate_back(&mut heads, path.width, path.rope, step);
+    backend.multiply_groups(path.output, path.groups, &heads)
 }

@@ -59,7 +59,7 @@ fn shared_bytes(width: usize, planes: usize) -> u32 {
 /// Attention as its kernels take it. `cu/attend.cu` has the same structure.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct AttentionArgument {
+pub(super) struct AttentionArgument {
     queries: DevicePtr,
     new_rows: DevicePtr,
     sinks: DevicePtr,
@@ -80,6 +80,39 @@ struct AttentionArgument {
 // SAFETY: `repr(C)`, eight 8-byte fields, then eight 4-byte ones: no padding.
 unsafe impl NoUninit for AttentionArgument {}
 
+impl AttentionArgument {
+    /// Everything but where results go.
+    pub(super) fn new(
+        window: WindowPlace,
+        compressed: Option<(BlockPlace, &DeviceSelection)>,
+        [queries, new_rows]: [&DeviceRows; 2],
+        sinks: &DeviceVector,
+    ) -> AttentionArgument {
+        let address = |scratch: Option<&Scratch>| scratch.map_or(DevicePtr(0), Scratch::address);
+        let chosen = match compressed {
+            Some((_, DeviceSelection::Chosen(chosen))) => Some(chosen),
+            _ => None,
+        };
+        AttentionArgument {
+            queries: queries.address(),
+            new_rows: new_rows.address(),
+            sinks: sinks.address(),
+            chosen: address(chosen.map(|chosen| &chosen.rows)),
+            counts: address(chosen.map(|chosen| &chosen.counts)),
+            out: DevicePtr(0),
+            partial: DevicePtr(0),
+            shares: DevicePtr(0),
+            heads: sinks.len() as u32,
+            width: new_rows.width() as u32,
+            window_offset: window.offset as u32,
+            rows_offset: compressed.map_or(0, |(place, _)| place.offset as u32),
+            ratio: compressed.map_or(0, |(place, _)| place.ratio() as u32),
+            top: chosen.map_or(0, |chosen| chosen.top as u32),
+            array: compressed.map_or(ArrayArgument::default(), |(place, _)| ArrayArgument::new(place.array)),
+        }
+    }
+}
+
 /// `[rows][heads * width]`, before the inverse rotation.
 pub(crate) fn attend<F: KvFormat>(
     device: &Device,
@@ -95,26 +128,11 @@ pub(crate) fn attend<F: KvFormat>(
     let shares = shares(device, step, compressed, heads);
     let partial = (shares > 1).then(|| Partial::take(device, len * heads * shares, width));
     let address = |scratch: Option<&Scratch>| scratch.map_or(DevicePtr(0), Scratch::address);
-    let chosen = match compressed {
-        Some((_, DeviceSelection::Chosen(chosen))) => Some(chosen),
-        _ => None,
-    };
     let argument = AttentionArgument {
-        queries: queries.address(),
-        new_rows: new_rows.address(),
-        sinks: sinks.address(),
-        chosen: address(chosen.map(|chosen| &chosen.rows)),
-        counts: address(chosen.map(|chosen| &chosen.counts)),
         out: out.address(),
         partial: address(partial.as_ref().map(|partial| &partial.sums)),
         shares: address(partial.as_ref().map(|partial| &partial.shares)),
-        heads: heads as u32,
-        width: width as u32,
-        window_offset: window.offset as u32,
-        rows_offset: compressed.map_or(0, |(place, _)| place.offset as u32),
-        ratio: compressed.map_or(0, |(place, _)| place.ratio() as u32),
-        top: chosen.map_or(0, |chosen| chosen.top as u32),
-        array: compressed.map_or(ArrayArgument::default(), |(place, _)| ArrayArgument::new(place.array)),
+        ..AttentionArgument::new(window, compressed, [queries, new_rows], sinks)
     };
     let kernels = &device.kernels.attend;
     let planes = if F::NAME == "plain" { 2 } else { 1 };

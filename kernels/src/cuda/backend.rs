@@ -10,10 +10,10 @@ use super::rows::DeviceRows;
 use super::select::DeviceSelection;
 use super::vector::DeviceVector;
 use super::{
-    attend, compress, embed, feed_forward, hyper_connection, matrix, multiply, normalize, repeat, rotate, route,
-    select, store_window,
+    attend, attend_many, compress, embed, feed_forward, hyper_connection, matrix, multiply, normalize, repeat, rotate,
+    route, select, store_window,
 };
-use crate::backend::{Backend, BackendError, Computed, HyperSite, Mlp, Routing};
+use crate::backend::{Backend, BackendError, Computed, HeadPath, HyperSite, Mlp, Routing, attend_one_by_one};
 use crate::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants};
@@ -75,7 +75,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
     type Repeats = Repeats;
 
     const HEAD_WIDTH_MAX: usize = attend::WIDTH_MAX;
-    const PREFILL_ROWS: usize = 2048;
+    const PREFILL_ROWS: usize = 4096;
 
     fn memory(&self) -> Vec<(&'static str, Bytes)> {
         vec![
@@ -209,7 +209,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
     }
 
     fn mix(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &DeviceRows) -> Mixed<DeviceRows> {
-        let mixes = multiply::multiply(&self.device, &site.mix, streams);
+        let mixes = hyper_connection::Mixes::new(&self.device, &site.mix, streams);
         hyper_connection::mix(&self.device, &vectors(site), constants, streams, &mixes)
     }
 
@@ -268,6 +268,24 @@ impl<F: KvFormat> Backend for Cuda<F> {
         sinks: &DeviceVector,
     ) -> DeviceRows {
         attend::attend::<F>(&self.device, step, window, compressed, [queries, new_rows], sinks)
+    }
+
+    fn attend_heads(
+        &self,
+        step: &Step<'_, DeviceBank>,
+        window: WindowPlace,
+        compressed: Option<(BlockPlace, &DeviceSelection)>,
+        queries: DeviceRows,
+        new_rows: &DeviceRows,
+        path: &HeadPath<'_, Self>,
+    ) -> DeviceRows {
+        match attend_many::takes::<F>(&self.device, step.len(), path) {
+            Some(kernels) => {
+                let rows = [&queries, new_rows];
+                attend_many::attend_heads::<F>(&self.device, kernels, step, window, compressed, rows, path)
+            }
+            None => attend_one_by_one(self, step, window, compressed, queries, new_rows, path),
+        }
     }
 
     fn route(

@@ -2,6 +2,8 @@
 
 use super::arena::Scratch;
 use super::device::Device;
+use super::gemm_operand::GROUP;
+use super::gemm_plan::TileRows;
 use super::loader::Loader;
 use super::matrix::STACK_MAX;
 use super::multiply::Groups;
@@ -25,17 +27,31 @@ pub(crate) struct Kernels {
 }
 
 /// Routes in order of expert: a *slot* is a route's place in that order.
-pub(super) struct GroupedRoutes {
+struct Grouped {
     sources: Scratch,
     slots: Scratch,
     weights: Scratch,
     groups: Scratch,
-    most: usize,
+    /// Groups there can be.
+    groups_most: usize,
+    /// Slots there can be.
+    len: usize,
+}
+
+/// Routes grouped for products with few rows.
+pub(super) struct GroupedRoutes {
+    grouped: Grouped,
     kernel: GroupRows,
     /// Rows of a group at most.
     rows: usize,
     routes: usize,
     stack: usize,
+}
+
+/// Routes grouped for products with many rows: every expert's first slot begins a group of the operand's rows.
+pub(super) struct Slots {
+    grouped: Grouped,
+    tile: TileRows,
 }
 
 /// `Grouping` of the kernel.
@@ -52,9 +68,11 @@ struct Grouping {
     stack: u32,
     group_rows: u32,
     group_room: u32,
+    slot_room: u32,
+    slot_unit: u32,
 }
 
-// SAFETY: six addresses and four words: every byte belongs to a field.
+// SAFETY: six addresses and six words: every byte belongs to a field.
 unsafe impl bytemuck::NoUninit for Grouping {}
 
 impl Kernels {
@@ -69,27 +87,22 @@ fn shared_bytes(stack: usize) -> u32 {
     ((GROUPING_WARPS + 2) * stack * size_of::<u32>()) as u32
 }
 
-impl GroupedRoutes {
-    /// Groups the routes over a stack of experts. Nothing comes back to the host: later launches cover as many groups
-    /// as there could be.
-    pub(super) fn new(device: &Device, routes: &DeviceRoutes, stack: usize) -> GroupedRoutes {
+impl Grouped {
+    /// Groups the routes over a stack of experts, at most `rows` a group, and begins every expert at a multiple of `unit`
+    /// slots. Nothing comes back to the host: later launches cover as many groups as there could be.
+    fn new(device: &Device, routes: &DeviceRoutes, stack: usize, rows: usize, unit: usize) -> Grouped {
         assert!(stack <= STACK_MAX, "{stack} experts are more than the {STACK_MAX} that a launch can group");
         let count = routes.rows() * EXPERTS_USED;
-        let kernel = kernel(count, stack);
-        // An expert seldom has more rows than the step; where a table names one twice, it gets another group.
-        let rows = kernel.count().min(routes.rows()).max(1);
-        let most = stack.min(count) + count / rows;
+        let experts = stack.min(count);
+        let (groups_most, len) = (experts + count / rows, (count + experts * (unit - 1)).next_multiple_of(unit));
         let words = |count: usize| device.scratch(Bytes((count * size_of::<u32>()) as u64));
-        let grouped = GroupedRoutes {
-            sources: words(count),
+        let grouped = Grouped {
+            sources: words(len),
             slots: words(count),
-            weights: words(count),
-            groups: device.scratch(Bytes((most * GROUP_BYTES) as u64)),
-            most,
-            kernel,
-            rows,
-            routes: count,
-            stack,
+            weights: words(len),
+            groups: device.scratch(Bytes((groups_most * GROUP_BYTES) as u64)),
+            groups_most,
+            len,
         };
         let grouping = Grouping {
             experts: routes.experts(),
@@ -101,45 +114,19 @@ impl GroupedRoutes {
             routes: count as u32,
             stack: stack as u32,
             group_rows: rows as u32,
-            group_room: most as u32,
+            group_room: groups_most as u32,
+            slot_room: len as u32,
+            slot_unit: unit as u32,
         };
         let start = Launch::new(1, (GROUPING_WARPS * 32) as u32).shared(shared_bytes(stack)).overlap();
-        // SAFETY: every list was made as long as there are routes, and `groups` as long as there can be groups; the
-        // kernel takes expert ids past the stack as its last.
+        // SAFETY: routes have a slot each, the other lists as many entries as there can be slots and groups; the kernel
+        // takes expert ids past the stack as its last.
         unsafe { device.launch(&device.kernels.experts.group, start, &Args::new().with(grouping)) };
         grouped
     }
 
-    /// The groups over rows of the step.
-    pub(super) fn by_row(&self) -> Groups {
-        Groups { sources: self.sources.address(), ..self.by_slot() }
-    }
-
-    /// The groups over rows that lie slot by slot.
-    pub(super) fn by_slot(&self) -> Groups {
-        let experts = self.stack.min(self.routes).max(1);
-        Groups {
-            groups: self.groups.address(),
-            sources: DevicePtr(0),
-            most: self.most,
-            kernel: self.kernel,
-            rows: self.rows,
-            typical_rows: self.routes.div_ceil(experts).min(self.rows),
-        }
-    }
-
-    /// Slots: as many as routes.
-    pub(super) fn len(&self) -> usize {
-        self.routes
-    }
-
-    /// The weight of every slot.
-    pub(super) fn weights(&self) -> &Scratch {
-        &self.weights
-    }
-
     /// Adds to every row of `sums` the results of its six slots, in the order of its routes.
-    pub(super) fn add(&self, device: &Device, sums: &mut DeviceRows, outputs: &DeviceRows) {
+    fn add(&self, device: &Device, sums: &mut DeviceRows, outputs: &DeviceRows) {
         let (rows, width) = (sums.len(), sums.width());
         let args = Args::new()
             .with(sums.changed())
@@ -153,11 +140,96 @@ impl GroupedRoutes {
     }
 }
 
+impl GroupedRoutes {
+    /// Groups the routes over a stack of experts.
+    pub(super) fn new(device: &Device, routes: &DeviceRoutes, stack: usize) -> GroupedRoutes {
+        let count = routes.rows() * EXPERTS_USED;
+        let kernel = kernel(count, stack);
+        // An expert seldom has more rows than the step; where a table names one twice, it gets another group.
+        let rows = kernel.count().min(routes.rows()).max(1);
+        GroupedRoutes { grouped: Grouped::new(device, routes, stack, rows, 1), kernel, rows, routes: count, stack }
+    }
+
+    /// The groups over rows of the step.
+    pub(super) fn by_row(&self) -> Groups {
+        Groups { sources: self.grouped.sources.address(), ..self.by_slot() }
+    }
+
+    /// The groups over rows that lie slot by slot.
+    pub(super) fn by_slot(&self) -> Groups {
+        let experts = self.stack.min(self.routes).max(1);
+        Groups {
+            groups: self.grouped.groups.address(),
+            sources: DevicePtr(0),
+            most: self.grouped.groups_most,
+            kernel: self.kernel,
+            rows: self.rows,
+            typical_rows: self.routes.div_ceil(experts).min(self.rows),
+        }
+    }
+
+    /// Slots: as many as routes.
+    pub(super) fn len(&self) -> usize {
+        self.grouped.len
+    }
+
+    /// The weight of every slot.
+    pub(super) fn weights(&self) -> &Scratch {
+        &self.grouped.weights
+    }
+
+    /// Adds to every row of `sums` the results of its six slots, in the order of its routes.
+    pub(super) fn add(&self, device: &Device, sums: &mut DeviceRows, outputs: &DeviceRows) {
+        self.grouped.add(device, sums, outputs);
+    }
+}
+
+impl Slots {
+    /// Groups the routes over a stack of experts for such tiles.
+    pub(super) fn new(device: &Device, routes: &DeviceRoutes, stack: usize, tile: TileRows) -> Slots {
+        Slots { grouped: Grouped::new(device, routes, stack, tile.count(), GROUP), tile }
+    }
+
+    /// Slots there can be, whole groups of an operand's rows.
+    pub(super) fn len(&self) -> usize {
+        self.grouped.len
+    }
+
+    /// Rows of a tile.
+    pub(super) fn tile(&self) -> TileRows {
+        self.tile
+    }
+
+    /// The groups, and how many there can be: those that there are come first.
+    pub(super) fn groups(&self) -> DevicePtr {
+        self.grouped.groups.address()
+    }
+
+    /// See [`Slots::groups`].
+    pub(super) fn groups_most(&self) -> usize {
+        self.grouped.groups_most
+    }
+
+    /// The row of every slot.
+    pub(super) fn sources(&self) -> DevicePtr {
+        self.grouped.sources.address()
+    }
+
+    /// The weight of every slot.
+    pub(super) fn weights(&self) -> &Scratch {
+        &self.grouped.weights
+    }
+
+    /// Adds to every row of `sums` the results of its six slots, in the order of its routes.
+    pub(super) fn add(&self, device: &Device, sums: &mut DeviceRows, outputs: &DeviceRows) {
+        self.grouped.add(device, sums, outputs);
+    }
+}
+
 /// As few groups as possible without multiplying many rows that are not there.
 fn kernel(routes: usize, stack: usize) -> GroupRows {
     match routes {
         _ if routes <= 4 * stack => GroupRows::Eight,
-        _ if routes <= 12 * stack => GroupRows::Sixteen,
-        _ => GroupRows::SixtyFour,
+        _ => GroupRows::Sixteen,
     }
 }

@@ -2,16 +2,25 @@
 
 use super::device::Device;
 use super::loader::Loader;
+use super::matrix::DeviceMatrix;
+use super::multiply;
+use super::multiply_plan::FEW_ROWS;
 use super::rows::DeviceRows;
 use super::vector::DeviceVector;
 use crate::hyper_connection::{HyperConstants, MIX_WIDTH, Mixed, STREAMS};
 use bytemuck::NoUninit;
+use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
+use ds4_units::TensorType;
 
 const THREADS: u32 = 512;
 const MERGE_THREADS: u32 = 256;
+/// Rows of a block of the kernel that applies a mixing matrix to many rows, and channels that it takes at a time.
+const PRODUCT_ROWS: usize = 16;
+const CHANNELS: usize = 32;
 
 pub(crate) struct Kernels {
+    products: Function,
     mix: Function,
     merge: Function,
     pick: Function,
@@ -22,6 +31,7 @@ impl Kernels {
     pub(crate) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
         let function = |name| loader.function("hyper_connection", name);
         Ok(Kernels {
+            products: loader.function("mix_products", "mix_products")?,
             mix: function("mix")?,
             merge: function("merge")?,
             pick: function("pick")?,
@@ -55,14 +65,49 @@ impl ConstantsArgument {
     }
 }
 
-/// Input and merge values of every row. `mixes` is the mixing matrix applied to the streams as they are.
+/// A site's mixing matrix applied to the streams as they are.
+pub(crate) struct Mixes {
+    products: DeviceRows,
+    /// The sum of squares of every row of streams, where one kernel made both.
+    squares: Option<DeviceRows>,
+}
+
+impl Mixes {
+    /// Applies the matrix.
+    pub(crate) fn new(device: &Device, matrix: &DeviceMatrix, streams: &DeviceRows) -> Mixes {
+        let (rows, columns, outputs) = (streams.len(), streams.width(), matrix.rows());
+        let fits = matrix.kind() == TensorType::F16 && columns.is_multiple_of(CHANNELS) && outputs <= MIX_WIDTH;
+        if rows <= FEW_ROWS || !fits {
+            return Mixes { products: multiply::multiply(device, matrix, streams), squares: None };
+        }
+        assert_eq!(matrix.columns(), columns, "rows fit {matrix:?}");
+        let (products, squares) = (device.rows(rows, outputs), device.rows(rows, 1));
+        let args = Args::new()
+            .with(streams.address())
+            .with(matrix.address())
+            .with(products.address())
+            .with(squares.address())
+            .with(rows as u32)
+            .with(columns as u32)
+            .with(outputs as u32)
+            .with(0u32);
+        let launch = Launch::new(rows.div_ceil(PRODUCT_ROWS) as u32, THREADS);
+        // SAFETY: a block per sixteen rows; the matrix has `outputs` rows of `columns` halves, and both results a place per
+        // row.
+        unsafe { device.launch(&device.kernels.hyper_connection.products, launch, &args) };
+        Mixes { products, squares: Some(squares) }
+    }
+}
+
+/// Input and merge values of every row.
 pub(crate) fn mix(
     device: &Device,
     site: &Site<'_>,
     constants: &HyperConstants,
     streams: &DeviceRows,
-    mixes: &DeviceRows,
+    mixes: &Mixes,
 ) -> Mixed<DeviceRows> {
+    let Mixes { products: mixes, squares } = mixes;
     let (len, width) = (streams.len(), streams.width() / STREAMS);
     let input = device.rows(len, width);
     let merge = device.rows(len, MIX_WIDTH - STREAMS);
@@ -70,6 +115,7 @@ pub(crate) fn mix(
     let args = Args::new()
         .with(streams.address())
         .with(mixes.address())
+        .with(squares.as_ref().map_or(DevicePtr(0), DeviceRows::address))
         .with(site.base.address())
         .with(site.scale.address())
         .with(site.norm.address())

@@ -2,19 +2,22 @@
 
 use super::loader::Loader;
 use super::{
-    attend, best, compress, embed, experts, few, hyper_connection, multiply, normalize, operand, rotate, route, select,
-    store_window,
+    attend, attend_many, best, compress, embed, experts, few, gemm, gemm_operand, hyper_connection, multiply,
+    normalize, operand, rotate, route, select, store_window,
 };
 use ds4_gpu::cuda::{CudaError, Gpu};
 
 /// One field per operation.
 pub(crate) struct Kernels {
     pub(crate) attend: attend::Kernels,
+    pub(crate) attend_many: attend_many::Kernels,
     pub(crate) best: best::Kernels,
     pub(crate) compress: compress::Kernels,
     pub(crate) embed: embed::Kernels,
     pub(crate) experts: experts::Kernels,
     pub(crate) few: few::Kernels,
+    pub(crate) gemm: gemm::Kernels,
+    pub(crate) gemm_operand: gemm_operand::Kernels,
     pub(crate) hyper_connection: hyper_connection::Kernels,
     pub(crate) multiply: multiply::Kernels,
     pub(crate) normalize: normalize::Kernels,
@@ -30,11 +33,14 @@ impl Kernels {
         let loader = Loader::new(gpu);
         Ok(Kernels {
             attend: attend::Kernels::load(&loader)?,
+            attend_many: attend_many::Kernels::load(gpu, &loader)?,
             best: best::Kernels::load(&loader)?,
             compress: compress::Kernels::load(&loader)?,
             embed: embed::Kernels::load(&loader)?,
             experts: experts::Kernels::load(&loader)?,
             few: few::Kernels::load(&loader)?,
+            gemm: gemm::Kernels::load(gpu, &loader)?,
+            gemm_operand: gemm_operand::Kernels::load(&loader)?,
             hyper_connection: hyper_connection::Kernels::load(&loader)?,
             multiply: multiply::Kernels::load(&loader)?,
             normalize: normalize::Kernels::load(&loader)?,

@@ -7,6 +7,7 @@
 
 mod arena;
 mod attend;
+mod attend_many;
 mod backend;
 mod bank;
 mod best;
@@ -17,6 +18,9 @@ mod embed;
 mod experts;
 mod feed_forward;
 mod few;
+mod gemm;
+mod gemm_operand;
+mod gemm_plan;
 mod growing;
 mod hyper_connection;
 mod kernels;

@@ -1,12 +1,15 @@
-//! Products of matrices with rows: `cu/product.cuh` says how they are computed.
+//! Products of matrices with rows. Many rows are [`super::gemm`]'s; few are multiplied here, and so are matrices without a
+//! format for the matrix units: `cu/product.cuh` says how.
 //!
-//! Which kernel runs depends on the number of rows and changes no bit of a result.
+//! Which of this file's kernels runs changes no bit of a result.
 
 use super::device::Device;
 use super::few;
+use super::gemm;
+use super::gemm_operand;
 use super::loader::Loader;
 use super::matrix::DeviceMatrix;
-use super::multiply_plan::{GroupRows, STREAM_SHARED_MAX, Size, TILE_SHARED};
+use super::multiply_plan::{FEW_ROWS, GroupRows, STREAM_SHARED_MAX, Size};
 use super::operand::{self, Operand};
 use super::rows::DeviceRows;
 use ds4_gpu::DevicePtr;
@@ -23,7 +26,6 @@ pub(crate) struct Kernels {
 struct Format {
     stream8: Function,
     stream16: Function,
-    tile: Function,
 }
 
 /// A format that the matrix units take, and its name in kernels.
@@ -78,12 +80,10 @@ impl Kernels {
     pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
         let function = |variant: &str, name: &str| loader.function("multiply", &format!("multiply_{variant}_{name}"));
         let format = |(kind, name)| -> Result<_, CudaError> {
-            let tile = function("tile", name)?;
-            tile.allow_shared(TILE_SHARED as u32)?;
             let (stream8, stream16) = (function("stream8", name)?, function("stream16", name)?);
             stream8.allow_shared(STREAM_SHARED_MAX as u32)?;
             stream16.allow_shared(STREAM_SHARED_MAX as u32)?;
-            Ok((kind, Format { stream8, stream16, tile }))
+            Ok((kind, Format { stream8, stream16 }))
         };
         Ok(Kernels {
             formats: FORMATS.into_iter().map(format).collect::<Result<_, _>>()?,
@@ -110,7 +110,6 @@ impl Kernels {
         match rows {
             GroupRows::Eight => &format.stream8,
             GroupRows::Sixteen => &format.stream16,
-            GroupRows::SixtyFour => &format.tile,
         }
     }
 }
@@ -118,8 +117,14 @@ impl Kernels {
 /// `matrix . row` for every row.
 pub(super) fn multiply(device: &Device, matrix: &DeviceMatrix, rows: &DeviceRows) -> DeviceRows {
     assert_eq!(rows.width(), matrix.columns(), "rows fit {matrix:?}");
-    let few = few::multiply_all(device, &[matrix], rows).and_then(|mut out| out.pop());
-    few.unwrap_or_else(|| only(product(device, [matrix], 1, operand::of_rows(device, rows))))
+    if let Some(out) = few::multiply_all(device, &[matrix], rows).and_then(|mut out| out.pop()) {
+        return out;
+    }
+    if rows.len() > FEW_ROWS && gemm::takes(matrix) {
+        let operand = gemm_operand::of_rows(device, rows, gemm::order(device, matrix));
+        return gemm::product(device, matrix, 1, rows.len(), &operand);
+    }
+    only(product(device, [matrix], 1, operand::of_rows(device, rows)))
 }
 
 /// `matrix . row` for every matrix and every row: in one launch where the rows are few.
@@ -133,6 +138,10 @@ pub(super) fn multiply_groups(device: &Device, matrix: &DeviceMatrix, parts: usi
     assert_eq!(rows.width(), parts * matrix.columns(), "rows fit {matrix:?}");
     if let Some(out) = few::multiply_parts(device, matrix, parts, rows) {
         return out;
+    }
+    if rows.len() > FEW_ROWS && gemm::takes(matrix) {
+        let own = gemm_operand::of_parts(device, rows, parts, gemm::order(device, matrix));
+        return gemm::product(device, matrix, parts, rows.len(), &own.operand);
     }
     let own = operand::of_parts(device, rows, parts);
     only(product(device, [matrix], parts, own.operand()))
@@ -158,11 +167,17 @@ pub(super) fn product<const N: usize>(
         rows: rows as u32,
         ..describe(matrices, operand, &out)
     };
-    let all = Size { groups: parts * N, ..size(device, &product) };
-    let kernel = if device.kernels.multiply.is_plain(matrices[0]) { GroupRows::Eight } else { all.kernel(rows) };
+    let is_plain = device.kernels.multiply.is_plain(matrices[0]);
+    let kernel = if is_plain || rows <= GroupRows::Eight.count() { GroupRows::Eight } else { GroupRows::Sixteen };
     let groups = rows.div_ceil(kernel.count()) * parts;
     let staged = rows.min(kernel.count());
-    launch(device, matrices, product, kernel, Size { groups: groups * N, ..all }.staged(matrices[0], staged, staged));
+    launch(
+        device,
+        matrices,
+        product,
+        kernel,
+        Size { groups: groups * N, ..size(device, &product) }.staged(matrices[0], staged, staged),
+    );
     out
 }
 

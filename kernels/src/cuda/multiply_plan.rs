@@ -1,19 +1,18 @@
-//! How a product is cut into blocks of threads. None of this changes a bit of a result.
+//! How a product with few rows is cut into blocks of threads. None of this changes a bit of a result.
 
 /// Rows of weights that a warp multiplies together.
 const PANEL_ROWS: usize = 16;
 /// Channels of a block, the unit in which rows are cut.
 const BLOCK: usize = 256;
-/// Warps of a block of threads, in `stream` and `tile` kernels.
+/// Steps of more rows take the kernels for many rows.
+pub(super) const FEW_ROWS: usize = 32;
+/// Warps of a block of threads.
 const STREAM_WARPS: usize = 8;
-const TILE_WARPS: usize = 6;
-/// Shared memory of a row of activations in a block of channels, in a `tile` kernel.
+/// Shared memory of a row of activations in a block of channels.
 const STAGED_ROW: usize = 1024 + 4 * 32 + 64 + 16;
 /// Shared memory of a part for eight rows of activations.
 const PART_BYTES: usize = PANEL_ROWS * 8 * size_of::<f32>();
 
-/// Shared memory of a `tile` kernel.
-pub(super) const TILE_SHARED: usize = GroupRows::SixtyFour.count() * STAGED_ROW;
 /// Shared memory that a `stream` kernel gives to the parts of its results at most.
 const PARTS_MAX: usize = 32 << 10;
 /// What it gives to rows of activations, if it keeps them there: at most, and without sharing them out first.
@@ -26,11 +25,6 @@ const RANKS_MAX: usize = 8;
 /// Blocks of threads for every multiprocessor that a launch wants before its blocks grow.
 const PLENTY: usize = 3;
 
-/// What a multiprocessor takes for one block of channels of a panel, in nanoseconds: `stream` with 16 rows, and a `tile`
-/// kernel's six panels with 64. Measured on an H200; they decide where one overtakes the other.
-const STREAM_COST: usize = 320;
-const TILE_COST: usize = 6100;
-
 /// How many rows a group has at most, and with it the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupRows {
@@ -38,8 +32,6 @@ pub(super) enum GroupRows {
     Eight,
     /// A `stream` kernel for 16 rows.
     Sixteen,
-    /// A `tile` kernel.
-    SixtyFour,
 }
 
 impl GroupRows {
@@ -48,7 +40,6 @@ impl GroupRows {
         match self {
             GroupRows::Eight => 8,
             GroupRows::Sixteen => 16,
-            GroupRows::SixtyFour => 64,
         }
     }
 }
@@ -91,30 +82,9 @@ impl Size {
         self.columns.div_ceil(BLOCK)
     }
 
-    /// The kernel that multiplies `rows` rows fastest, for a product whose parts each have all of them.
-    pub(super) fn kernel(&self, rows: usize) -> GroupRows {
-        if rows <= GroupRows::Eight.count() {
-            return GroupRows::Eight;
-        }
-        let (panels, blocks) = (self.panels(), self.blocks());
-        let stream = panels * blocks * rows.div_ceil(GroupRows::Sixteen.count()) * STREAM_COST / self.multiprocessors;
-        // Two blocks of threads share a multiprocessor.
-        let tiles = panels.div_ceil(TILE_WARPS) * rows.div_ceil(GroupRows::SixtyFour.count()) * self.groups;
-        let tile = tiles.div_ceil(2 * self.multiprocessors) * blocks * TILE_COST;
-        if stream * self.groups <= tile { GroupRows::Sixteen } else { GroupRows::SixtyFour }
-    }
-
     /// The launch of a kernel.
     pub(super) fn cut(&self, kernel: GroupRows) -> Cut {
         match kernel {
-            GroupRows::SixtyFour => Cut {
-                across: self.panels().div_ceil(TILE_WARPS),
-                ranks: 1,
-                threads: TILE_WARPS * 32,
-                panels_per_cluster: TILE_WARPS,
-                staged_bytes: TILE_SHARED,
-                shared: TILE_SHARED,
-            },
             GroupRows::Eight => self.cut_stream(PART_BYTES),
             GroupRows::Sixteen => self.cut_stream(2 * PART_BYTES),
         }
@@ -188,13 +158,5 @@ mod tests {
         assert_eq!(size(24, 16_384, 0).cut(GroupRows::Eight).ranks, 8);
         assert_eq!(size(1024, 4096, 0).cut(GroupRows::Eight).ranks, 2);
         assert_eq!(size(129_280, 4096, 0).cut(GroupRows::Eight).ranks, 1);
-    }
-
-    #[test]
-    fn many_rows_go_to_tiles_where_there_are_enough_of_them() {
-        assert_eq!(size(4096, 4096, 0).kernel(8), GroupRows::Eight);
-        assert_eq!(size(512, 4096, 0).kernel(64), GroupRows::Sixteen);
-        assert_eq!(size(32_768, 1024, 0).kernel(2048), GroupRows::SixtyFour);
-        assert_eq!(size(1024, 4096, 0).kernel(2048), GroupRows::SixtyFour);
     }
 }

@@ -1,6 +1,7 @@
 //! Activations on the device.
 
 use super::arena::Scratch;
+use super::gemm_operand::{Order, OwnGemmOperand};
 use ds4_gpu::DevicePtr;
 use std::cell::OnceCell;
 
@@ -11,11 +12,13 @@ pub struct DeviceRows {
     width: usize,
     /// The rows in the form that matrix products read, once one of them has made it.
     operand: OnceCell<Scratch>,
+    /// The same for products with many rows, by order.
+    gemm_operands: [OnceCell<OwnGemmOperand>; 2],
 }
 
 impl DeviceRows {
     pub(crate) fn new(memory: Scratch, len: usize, width: usize) -> DeviceRows {
-        DeviceRows { memory, len, width, operand: OnceCell::new() }
+        DeviceRows { memory, len, width, operand: OnceCell::new(), gemm_operands: Default::default() }
     }
 
     /// Where the first value is.
@@ -26,12 +29,18 @@ impl DeviceRows {
     /// The same, for a kernel that changes the rows.
     pub(crate) fn changed(&mut self) -> DevicePtr {
         self.operand.take();
+        self.gemm_operands.iter_mut().for_each(|operand| drop(operand.take()));
         self.address()
     }
 
     /// The rows as an operand of matrix products; `make` makes it the first time.
     pub(crate) fn operand(&self, make: impl FnOnce() -> Scratch) -> &Scratch {
         self.operand.get_or_init(make)
+    }
+
+    /// The rows as an operand of products with many rows; `make` makes it the first time.
+    pub(crate) fn gemm_operand(&self, order: Order, make: impl FnOnce() -> OwnGemmOperand) -> &OwnGemmOperand {
+        self.gemm_operands[order as usize].get_or_init(make)
     }
 
     /// Number of rows.

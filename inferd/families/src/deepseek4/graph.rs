@@ -4,7 +4,7 @@
 
 use super::bind::{Attention, CompressorWeights, FeedForward, ModelWeights};
 use super::shape::{INDEX_WIDTH, Shape};
-use ds4_kernels::backend::Backend;
+use ds4_kernels::backend::{Backend, HeadPath};
 use ds4_kernels::hyper_connection::HyperConstants;
 use ds4_kernels::step::Step;
 
@@ -45,9 +45,7 @@ fn attention<B: Backend>(
 ) -> B::Rows {
     let mut low = backend.multiply(&layer.query_a, input);
     backend.normalize(&mut low, &layer.query_a_norm, shape.norm_epsilon);
-    let mut queries = backend.multiply(&layer.query_b, &low);
-    backend.normalize_heads(&mut queries, shape.head_width, shape.norm_epsilon);
-    backend.rotate(&mut queries, shape.head_width, &layer.rope, step);
+    let queries = backend.multiply(&layer.query_b, &low);
 
     let mut rows = backend.multiply(&layer.kv, input);
     backend.normalize(&mut rows, &layer.kv_norm, shape.norm_epsilon);
@@ -59,9 +57,15 @@ fn attention<B: Backend>(
         (compressed.compressor.rows, select(backend, layer, shape, step, input, &low))
     });
     let compressed = compressed.as_ref().map(|(place, selection)| (*place, selection));
-    let mut heads = backend.attend(step, layer.window, compressed, &queries, &rows, &layer.sinks);
-    backend.rotate_back(&mut heads, shape.head_width, &layer.rope, step);
-    let low = backend.multiply_groups(&layer.output_a, shape.output_groups, &heads);
+    let path = HeadPath {
+        width: shape.head_width,
+        epsilon: shape.norm_epsilon,
+        rope: &layer.rope,
+        sinks: &layer.sinks,
+        output: &layer.output_a,
+        groups: shape.output_groups,
+    };
+    let low = backend.attend_heads(step, layer.window, compressed, queries, &rows, &path);
     backend.multiply(&layer.output_b, &low)
 }
 
