@@ -1,7 +1,7 @@
 //! A backend that computes as another does and shows every operation's result to a [`Journal`].
 
 use crate::journal::{Journal, Kind, Seen};
-use ds4_kernels::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
+use ds4_kernels::backend::{Backend, BackendError, HeadPath, HyperSite, Mlp, Routing};
 use ds4_kernels::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};
 use ds4_kernels::compression::{Compressor, Selection};
 use ds4_kernels::cuda::Cuda;
@@ -304,6 +304,21 @@ impl<B: Observed> Backend for Watched<B> {
     ) -> Self::Rows {
         let heads = self.inner.attend(step, window, compressed, queries, new_rows, sinks);
         self.rows(Kind::Value("attend"), heads)
+    }
+
+    fn attend_heads(
+        &self,
+        step: &Step<'_, Self::Bank>,
+        window: WindowPlace,
+        compressed: Option<(BlockPlace, &Self::Selection)>,
+        queries: Self::Rows,
+        new_rows: &Self::Rows,
+        path: &HeadPath<'_, Self>,
+    ) -> Self::Rows {
+        let HeadPath { width, epsilon, rope, sinks, output, groups } = *path;
+        let path = HeadPath { width, epsilon, rope, sinks, output, groups };
+        let low = self.inner.attend_heads(step, window, compressed, queries, new_rows, &path);
+        self.rows(Kind::Value("attend heads"), low)
     }
 
     fn route(
