@@ -5,7 +5,7 @@ use ds4_gpu::cuda::Gpu;
 use std::time::Instant;
 
 /// Rows of a prompt's step.
-const ROWS: usize = 2048;
+const ROWS: usize = 4096;
 /// Steps of an answer that are timed, after some that are not: the first of a shape are not what follows.
 const STEPS: usize = 32;
 const STEPS_BEFORE: usize = 4;
@@ -56,7 +56,8 @@ pub(crate) fn by_rows(conversation: &mut Conversation, tokens: &[u32]) -> anyhow
     Ok(())
 }
 
-/// Depths whose steps a profiler looks at.
+/// Rows of a step that a profiler looks at, and depths.
+const PROFILED_ROWS: usize = 2048;
 const PROFILED: [usize; 2] = [2048, 32_768];
 
 /// Computes prompts, and one step of each kind at every depth where a profiler sees it: a prompt's last rows, a token.
@@ -64,11 +65,11 @@ pub(crate) fn profile(conversation: &mut Conversation, tokens: &[u32], gpu: &Gpu
     let endless: Vec<u32> = tokens.iter().copied().cycle().take(33_000).collect();
     conversation.restart();
     for depth in PROFILED {
-        let last = depth - ROWS;
+        let last = depth - PROFILED_ROWS;
         if conversation.held() < last {
             conversation.feed(&endless[conversation.held()..last], ROWS)?;
         }
-        println!("profiled: {ROWS} rows up to {depth}");
+        println!("profiled: {PROFILED_ROWS} rows up to {depth}");
         gpu.profiled(|| conversation.feed(&endless[last..depth], ROWS))??;
         conversation.feed(&endless[depth..depth + 3], 1)?;
         println!("profiled: a token at {depth}");
