@@ -1,7 +1,7 @@
 //! The operations a model graph is written against. [`crate::reference::Cpu`] is the truth; every other backend is
 //! checked against it, operation by operation.
 
-use crate::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BankState, BlockPlace, WindowPlace};
 use crate::compression::Compressor;
 use crate::experts::{EXPERTS_USED, ExpertConstants};
 use crate::hyper_connection::{HyperConstants, Mixed};
@@ -9,6 +9,7 @@ use crate::kv_rows::KvFormat;
 use crate::rope::Rope;
 use crate::step::Step;
 use crate::{Matrix, MatrixError, Rows};
+use ds4_gpu::{MemoryPiece, RangeError};
 use ds4_units::{Bytes, TokenId};
 
 /// Why a backend could not do what it was asked.
@@ -22,6 +23,22 @@ pub enum BackendError {
     /// The device refused or failed. Some failures are for good: [`BackendError::is_fatal`].
     #[error("{what}")]
     Device { what: String, fatal: bool },
+    /// Memory of the host cannot be had or taken over.
+    #[error(transparent)]
+    Memory(#[from] HostMemoryError),
+    #[error("a bank's memory has {found} and needs {needed}")]
+    MemoryTooSmall { found: Bytes, needed: Bytes },
+}
+
+/// Why memory of the host cannot be had, in words.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct HostMemoryError(String);
+
+impl From<RangeError> for BackendError {
+    fn from(error: RangeError) -> BackendError {
+        BackendError::Memory(HostMemoryError(error.to_string()))
+    }
 }
 
 impl BackendError {
@@ -169,11 +186,12 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn begin(&self, bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError>;
     /// Makes the step's writes the bank's state.
     fn commit(&self, bank: &mut Self::Bank);
-    /// A second bank with the first one's committed state. Blocks may be shared until one of the two writes to them.
+    /// A second bank with a copy of the first one's committed state.
     fn fork(&self, bank: &Self::Bank) -> Result<Self::Bank, BackendError>;
     /// Copies the committed recurrent part.
     fn checkpoint(&self, bank: &Self::Bank) -> Result<Self::Checkpoint, BackendError>;
-    /// Goes back to a checkpoint taken when the bank held `tokens` tokens.
+    /// Goes back to a checkpoint taken when the bank held `tokens` tokens. What the bank's memory told before is intact
+    /// until its next step, but for the bytes of later tokens.
     fn restore(&self, bank: &mut Self::Bank, checkpoint: &Self::Checkpoint, tokens: usize) -> Result<(), BackendError>;
     /// The bank's bytes from block `first` on. Waits for what was put before it.
     fn read_bank(&self, bank: &Self::Bank, first: usize) -> Result<BankImage, BackendError>;
@@ -187,6 +205,29 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn checkpoint_memory(sizes: BankSizes) -> Bytes {
         Bytes(sizes.recurrent as u64)
     }
+    /// What the memory of banks is of: only the same device can go on with it.
+    fn memory_of(&self) -> String;
+    /// Which copy of the recurrent part tells the bank's state.
+    fn committed(&self, bank: &Self::Bank) -> usize;
+    /// A number that is another one whenever pieces of the bank's memory have come or gone.
+    fn memory_changes(&self, bank: &Self::Bank) -> u64;
+    /// Lengths of the pieces of the bank's memory.
+    fn memory_pieces(&self, bank: &Self::Bank) -> Vec<Bytes>;
+    /// Descriptors that keep the bank's memory when this process is gone.
+    fn export_memory(&self, bank: &Self::Bank) -> Result<Vec<MemoryPiece>, BackendError>;
+    /// A bank in memory that a dead process has left.
+    fn adopt_memory(
+        &self,
+        sizes: BankSizes,
+        state: BankState,
+        pieces: Vec<MemoryPiece>,
+    ) -> Result<Self::Bank, BackendError>;
+    /// Lengths of the pieces of a checkpoint's memory.
+    fn checkpoint_pieces(&self, checkpoint: &Self::Checkpoint) -> Vec<Bytes>;
+    /// Descriptors that keep a checkpoint.
+    fn export_checkpoint(&self, checkpoint: &Self::Checkpoint) -> Result<Vec<MemoryPiece>, BackendError>;
+    /// A checkpoint that a dead process has left.
+    fn adopt_checkpoint(&self, sizes: BankSizes, pieces: Vec<MemoryPiece>) -> Result<Self::Checkpoint, BackendError>;
     /// Memory a bank holds.
     fn bank_bytes(&self, bank: &Self::Bank) -> Bytes;
     /// Memory a checkpoint holds.

@@ -22,6 +22,31 @@ pub struct BankSizes {
     pub recurrent: usize,
 }
 
+/// Parts of a bank start at multiples of this.
+const PART_ALIGN: usize = 256;
+
+impl BankSizes {
+    /// Where copy `index` of the recurrent part starts in a bank's memory, on every device; copy 2 would, where the
+    /// blocks do.
+    pub(crate) fn recurrent_at(&self, index: usize) -> usize {
+        index * self.recurrent.next_multiple_of(PART_ALIGN)
+    }
+
+    /// Where block `index` starts.
+    pub(crate) fn block_at(&self, index: usize) -> usize {
+        self.recurrent_at(2) + index * self.block
+    }
+}
+
+/// What has to be known of a bank beside its memory, to go on with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BankState {
+    /// Blocks in use.
+    pub blocks: usize,
+    /// Which copy of the recurrent part tells the present state.
+    pub committed: usize,
+}
+
 /// A bank's bytes at a frontier, on the host: what survives the process.
 #[derive(Clone)]
 pub struct BankImage {

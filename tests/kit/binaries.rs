@@ -5,16 +5,26 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use anyhow::{Context, Result, ensure};
 
 /// Binaries that this process found to be up to date, or built. Held while building, so that parallel tests build once.
 static FRESH: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// The folder of the workspace.
+/// Where programs are taken from instead of being built.
+static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Takes programs from this folder, as they are: for a machine that cannot build.
+pub fn take_programs_from(folder: PathBuf) {
+    // The first folder counts: a process tests one build.
+    let _ = PROGRAMS.set(folder);
+}
+
+/// The folder of the workspace: where this was built or, carried elsewhere, the working directory.
 pub fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests crate lies in the workspace")
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests crate lies in the workspace");
+    if built.exists() { built } else { Path::new(".") }
 }
 
 /// A command for one of our binaries, without any setting of ours inherited from the environment.
@@ -31,6 +41,9 @@ pub fn command(name: &str) -> Result<Command> {
 /// The path of one of our binaries: it lies beside this executable, of the same profile. One that is missing or older
 /// than a source it was built from is built first. Blocks while building.
 pub fn binary(name: &str) -> Result<PathBuf> {
+    if let Some(programs) = PROGRAMS.get() {
+        return Ok(programs.join(name));
+    }
     let mut fresh = FRESH.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let folder = output_folder()?;
     let path = folder.join(name);

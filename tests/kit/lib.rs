@@ -7,13 +7,19 @@
 mod binaries;
 mod host;
 mod http;
+mod manager;
 mod owner;
 mod process;
+mod site;
+mod talk;
 mod worker;
 
-pub use binaries::{binary, command, repository};
+pub use binaries::{binary, command, repository, take_programs_from};
 pub use host::{memory_now, open_files, paths_below, peak_memory};
 pub use http::{Events, Reply, get, post, raw, stream};
+pub use manager::Manager;
 pub use owner::{Owner, demo_model};
 pub use process::{Finished, PATIENCE, Process, run};
+pub use site::Site;
+pub use talk::{Answer, TURNS, messages};
 pub use worker::Worker;

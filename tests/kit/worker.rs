@@ -96,6 +96,28 @@ impl Worker {
         Ok(text.with_context(|| format!("no content in {reply}"))?.to_owned())
     }
 
+    /// The number at this place of `/v1/stats`.
+    pub fn stat(&self, section: &str, name: &str) -> Result<u64> {
+        let reply: Value = serde_json::from_str(&self.get_json("/v1/stats")?)?;
+        reply[section][name].as_u64().with_context(|| format!("no {section}.{name} in {reply}"))
+    }
+
+    /// Blocks until a number of `/v1/stats` is what it should be.
+    pub fn wait_for_stat(&self, section: &str, name: &str, is_it: impl Fn(u64) -> bool) -> Result<u64> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // A section comes with what it is of.
+            let seen = self.stat(section, name);
+            match seen {
+                Ok(value) if is_it(value) => return Ok(value),
+                seen if Instant::now() > deadline => {
+                    bail!("{section}.{name} is {seen:?}; it said:\n{}", self.process.output())
+                }
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
     /// The greedy answer to a conversation as a stream of events.
     pub fn stream(&self, messages: &Value) -> Result<Events> {
         http::stream(self.address, "/v1/chat/completions", &chat_request(messages, true).to_string())

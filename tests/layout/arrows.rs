@@ -7,7 +7,7 @@ use crate::source::root;
 
 /// Each crate and the crates of the workspace that it may use. A new arrow is a change of the design: argue it in the
 /// commit that adds it here.
-const ARROWS: [(&str, &[&str]); 23] = [
+const ARROWS: [(&str, &[&str]); 24] = [
     ("ds4-units", &[]),
     ("ds4-host", &["units"]),
     ("ds4-gguf", &["units"]),
@@ -24,7 +24,8 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("ds4-boot", &["units", "host", "gguf", "manifest", "gpu", "resident", "import", "model", "families", "governor"]),
     ("ds4-banks", &["units"]),
     ("ds4-governor", &["units"]),
-    ("ds4-engine", &["units", "model", "governor", "banks"]),
+    ("ds4-parking", &["wire"]),
+    ("ds4-engine", &["units", "model", "governor", "banks", "parking"]),
     ("ds4-grammar", &["units", "model"]),
     ("ds4-api", &["units", "model", "governor", "engine", "grammar"]),
     ("ds4-server", &["units", "host", "model", "boot", "governor", "engine", "api"]),

@@ -111,6 +111,10 @@ pub struct KeepConfig {
     pub socket: PathBuf,
     /// The lock.
     pub lock: PathBuf,
+    /// Whether a service manager stores descriptors.
+    pub has_manager: bool,
+    /// Names of those that it gives back.
+    pub stored: Vec<String>,
 }
 
 /// Whether and where an owner has a keeper.
@@ -307,7 +311,8 @@ fn keep_config(arguments: &[OsString], platform: &Platform) -> Result<KeepConfig
         }
     };
     check_socket(&socket)?;
-    Ok(KeepConfig { lock: socket.with_extension("lock"), socket })
+    let (has_manager, stored) = (platform.has_manager, platform.listen_names.clone());
+    Ok(KeepConfig { lock: socket.with_extension("lock"), socket, has_manager, stored })
 }
 
 fn keeper_config(args: &Args, paths: &Paths) -> Result<Option<KeeperConfig>, CommandError> {

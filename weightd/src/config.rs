@@ -94,6 +94,10 @@ pub struct Platform {
     pub xdg_runtime_dir: Option<PathBuf>,
     /// `RUST_LOG`.
     pub log_filter: Option<String>,
+    /// Whether a service manager wants to be told (`NOTIFY_SOCKET`).
+    pub has_manager: bool,
+    /// Names of the descriptors that the service manager gives back (`LISTEN_PID`, `LISTEN_FDS`, `LISTEN_FDNAMES`).
+    pub listen_names: Vec<String>,
 }
 
 impl Platform {
@@ -102,8 +106,21 @@ impl Platform {
         Platform {
             xdg_runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()).map(PathBuf::from),
             log_filter: std::env::var("RUST_LOG").ok(),
+            has_manager: std::env::var_os("NOTIFY_SOCKET").is_some(),
+            listen_names: listen_names(),
         }
     }
+}
+
+/// One name for each descriptor meant for this process; none when they are another's, or make no sense.
+fn listen_names() -> Vec<String> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    if number("LISTEN_PID") != Some(std::process::id()) {
+        return Vec::new();
+    }
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let names: Vec<String> = names.split(':').map(str::to_owned).collect();
+    if number("LISTEN_FDS") == Some(names.len() as u32) { names } else { Vec::new() }
 }
 
 #[derive(Debug, Parser)]

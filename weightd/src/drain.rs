@@ -5,7 +5,7 @@ use crate::broker::Broker;
 use crate::error::OwnerError;
 use crate::parking::Parking;
 use crate::store::{Holdings, Stage, Store};
-use ds4_host::StopSignals;
+use ds4_host::{StopSignals, service};
 use ds4_manifest::Published;
 use std::io;
 use std::os::fd::AsFd;
@@ -13,10 +13,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Blocks until a signal, or a client that may, asks for the end.
-pub(crate) fn wait_for_stop(store: &Store, signals: &StopSignals) -> Result<(), OwnerError> {
+/// Blocks until a signal, or a client that may, asks for the end. Parks again when the keeper is another one.
+pub(crate) fn wait_for_stop(
+    store: &Store,
+    signals: &StopSignals,
+    parking: &mut Parking,
+    holdings: &Holdings,
+) -> Result<(), OwnerError> {
     while !store.is_stopped() {
-        wait([signals.as_fd(), store.release_asked.as_fd()], None).map_err(failed)?;
+        let (signals, release) = (signals.as_fd(), store.release_asked.as_fd());
+        if let Some(keeper) = parking.keeper_fd() {
+            let [_, _, is_gone] = wait([signals, release, keeper], None).map_err(failed)?;
+            if is_gone {
+                parking.lose_keeper();
+            }
+        } else {
+            wait([signals, release], parking.look_again()).map_err(failed)?;
+            parking.park_again(&holdings.ranges);
+        }
     }
     Ok(())
 }
@@ -36,6 +50,7 @@ pub(crate) fn drain(
     // One signal may have brought us here; any further one means that we should hurry.
     let mut seen = signals.take();
     let enough = if seen == 0 { 1 } else { 2 };
+    service::stopping();
     let unpublished = published.unpublish();
     store.enter(Stage::Draining(holdings.clone()));
     info!(workers = store.lease_count(), timeout_s = timeout.as_secs(), "draining");

@@ -1,7 +1,6 @@
 //! Why an owner ends, and with which exit code.
 
 use crate::backend::BackendError;
-use crate::keeper::KeeperError;
 use crate::listener::ListenError;
 use crate::lock::LockError;
 use crate::stale::StaleError;
@@ -9,6 +8,7 @@ use ds4_gguf::GgufError;
 use ds4_host::Exit;
 use ds4_manifest::PublishError;
 use ds4_resident::{LoadError, LoadFailure, MemoryError, PlanError, PreflightRefused};
+use ds4_wire::KeeperError;
 use std::io;
 use thiserror::Error;
 

@@ -46,8 +46,8 @@ pub use command::{
     ServeConfig, Setting, StatusConfig,
 };
 pub use config::Platform;
+pub use ds4_wire::KeeperError;
 pub use error::OwnerError;
-pub use keeper::KeeperError;
 
 use ds4_host::{Exit, StopSignals};
 

@@ -123,6 +123,10 @@ impl Progress for Shown<'_> {
         self.display.set(done);
     }
 
+    fn verifying(&self) {
+        self.store.enter(Stage::Verifying);
+    }
+
     fn note(&self, text: &str) {
         info!("{text}");
     }

@@ -13,7 +13,7 @@ use crate::parking::{Parking, TakenBack};
 use crate::process::this_process;
 use crate::stale::clear_previous;
 use crate::store::{Facts, Holdings, Stage, Store};
-use ds4_host::StopSignals;
+use ds4_host::{StopSignals, service};
 use ds4_manifest::{InstanceId, publish};
 use ds4_resident::LoadReport;
 use ds4_wire::{Connection, Deadline, Reply, Request, raise_fd_limit};
@@ -48,7 +48,7 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
     // Fields of this function drop in reverse order: manifest, weights, socket, lock.
     let _lock = OwnerLock::acquire(&paths.lock, &paths.manifest)?;
     let previous = clear_previous(&paths.manifest, config.replace_stale)?;
-    let parking = Parking::find(config.keeper.as_ref(), &config.name);
+    let mut parking = Parking::find(config.keeper.as_ref(), &config.name);
     let kept = parking.kept();
     let generation = previous.max(kept.as_ref().map_or(0, |kept| kept.generation)) + 1;
     let facts = facts(config, generation, started)?;
@@ -65,6 +65,9 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
     }
     let prepared = prepare_stage(&config.load, destination, fd_limit, &store)?;
     let owner = this_process().map_err(|source| OwnerError::System { action: "look at this process", source })?;
+    if kept.is_some() {
+        store.enter(Stage::Verifying);
+    }
     let taken = kept.and_then(|kept| parking.take_back(&kept, &prepared, config.load.verify));
     let (manifest, ranges, report) = match taken {
         Some(TakenBack { manifest, ranges }) => {
@@ -87,8 +90,11 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
     let published = publish(&paths.manifest, &holdings.manifest, config.access.manifest_mode())?;
     store.enter(Stage::Ready(holdings.clone()));
     log_ready(&paths.manifest, &holdings, &report);
+    let totals = &holdings.manifest.totals;
+    service::status(&format!("lends {} in {} ranges", totals.allocated, totals.ranges));
+    service::ready();
 
-    wait_for_stop(&store, signals)?;
+    wait_for_stop(&store, signals, &mut parking, &holdings)?;
     drain(published, broker, store, holdings, &parking, config.drain_timeout, signals)
 }
 

@@ -7,33 +7,45 @@
 use crate::backend::described;
 use crate::command::KeeperConfig;
 use crate::error::OwnerError;
-use crate::keeper::{Keeper, KeeperError};
 use crate::loading::Prepared;
 use ds4_gpu::{HostRange, RangeError, SealedRange, SharedRange};
 use ds4_manifest::{Digest, ManifestError, WeightsManifest};
 use ds4_resident::{Destination, LoadError, Verify, check_kept};
 use ds4_units::Bytes;
-use ds4_wire::KeptSet;
+use ds4_wire::{BANK_SETS, Keeper, KeeperError, KeptSet};
 use serde_json::json;
 use std::fs::File;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// How long the lease of an owner that has just died may still be open.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a keeper that was started has until it listens.
 const STARTING: Duration = Duration::from_secs(5);
+/// Between two looks whether there is a keeper again.
+const LOOK: Duration = Duration::from_secs(1);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The place of one owner with its keeper, if there is one.
 pub(crate) struct Parking {
+    config: Option<KeeperConfig>,
     keeper: Option<Keeper>,
     set: String,
+    /// What was parked, to park it again with another keeper.
+    deposit: Option<Deposit>,
+}
+
+/// A set as it is parked, but for its ranges.
+struct Deposit {
+    generation: u64,
+    fingerprint: Digest,
+    /// The manifest's text.
+    note: SealedRange,
 }
 
 /// What was taken back.
@@ -77,7 +89,40 @@ impl Parking {
         if let Some(keeper) = &keeper {
             info!(pid = keeper.pid(), "keeper found");
         }
-        Parking { keeper, set: name.to_owned() }
+        Parking { config: config.cloned(), keeper, set: name.to_owned(), deposit: None }
+    }
+
+    /// Readable when the keeper is gone; `None` without one.
+    pub(crate) fn keeper_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.keeper.as_ref().map(Keeper::as_fd)
+    }
+
+    /// When to look for a keeper again; `None` if there is to be none.
+    pub(crate) fn look_again(&self) -> Option<Duration> {
+        self.config.as_ref().map(|_| LOOK)
+    }
+
+    /// The keeper is gone, and with it what it held.
+    pub(crate) fn lose_keeper(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            warn!(
+                pid = keeper.pid(),
+                "the keeper is gone: until there is another, this owner's crash frees the weights"
+            );
+        }
+    }
+
+    /// Parks with the keeper that is there now, if one is.
+    pub(crate) fn park_again(&mut self, ranges: &[SharedRange]) {
+        let Some(config) = &self.config else { return };
+        match connect(config) {
+            Ok(None) => {}
+            Ok(keeper) => {
+                self.keeper = keeper;
+                self.hand_over(ranges);
+            }
+            Err(error) => debug!(%error, "no keeper yet"),
+        }
     }
 
     /// What is kept under this owner's name. Waits a moment for a dead owner's lease to close.
@@ -107,25 +152,40 @@ impl Parking {
             }
             Err(why) => {
                 warn!(%why, "kept weights are not taken back, but freed");
-                self.forget();
+                if let Err(error) = keeper.forget(&self.set) {
+                    warn!(%error, "the keeper did not let go");
+                }
                 None
             }
         }
     }
 
     /// Parks what this owner holds. Without a keeper, or if it refuses, an owner's crash frees the weights.
-    pub(crate) fn park(&self, manifest: &WeightsManifest, ranges: &[SharedRange], prepared: &Prepared) {
-        let Some(keeper) = &self.keeper else { return };
-        let parked = || -> Result<(), NotTaken> {
+    pub(crate) fn park(&mut self, manifest: &WeightsManifest, ranges: &[SharedRange], prepared: &Prepared) {
+        if self.config.is_none() {
+            return;
+        }
+        let noted = || -> Result<SealedRange, NotTaken> {
             let text = manifest.to_text()?;
             let note = HostRange::create("ds4-parked-manifest", Bytes(text.len() as u64))?;
             note.write_at(0, text.as_bytes())?;
-            let note = note.seal()?;
-            let ranges = ranges.iter().map(SharedRange::fd);
-            let fds: Vec<BorrowedFd<'_>> = std::iter::once(note.fd()).chain(ranges).collect();
-            Ok(keeper.park(&self.set, manifest.generation, fingerprint(prepared).0, &fds)?)
+            Ok(note.seal()?)
         };
-        match parked() {
+        match noted() {
+            Ok(note) => {
+                let (generation, fingerprint) = (manifest.generation, fingerprint(prepared));
+                self.deposit = Some(Deposit { generation, fingerprint, note });
+                self.hand_over(ranges);
+            }
+            Err(error) => warn!(%error, "not parked: an owner's crash will free the weights"),
+        }
+    }
+
+    fn hand_over(&self, ranges: &[SharedRange]) {
+        let (Some(keeper), Some(deposit)) = (&self.keeper, &self.deposit) else { return };
+        let fds = std::iter::once(deposit.note.fd()).chain(ranges.iter().map(SharedRange::fd));
+        let fds: Vec<BorrowedFd<'_>> = fds.collect();
+        match keeper.park(&self.set, (deposit.generation, deposit.fingerprint.0), None, &fds) {
             Ok(()) => info!(keeper = keeper.pid(), ranges = ranges.len(), "weights parked with the keeper"),
             Err(error) => warn!(%error, "not parked: an owner's crash will free the weights"),
         }
@@ -138,10 +198,10 @@ impl Parking {
         (kept.leased_by == Some(std::process::id())).then(|| keeper.pid())
     }
 
-    /// Lets the keeper free what it has of this owner.
+    /// Lets the keeper free what it has of this owner, and conversations that no worker has come back for.
     pub(crate) fn forget(&self) {
         if let Some(keeper) = &self.keeper
-            && let Err(error) = keeper.forget(&self.set)
+            && let Err(error) = keeper.forget(&self.set).and_then(|_| keeper.forget_orphans(BANK_SETS))
         {
             warn!(%error, "the keeper did not let go");
         }
@@ -159,6 +219,8 @@ fn connect(config: &KeeperConfig) -> Result<Option<Keeper>, OwnerError> {
     let mut command = Command::new(program);
     // A process group of its own: Ctrl-C at the owner's terminal is not meant for it.
     command.arg("keep").arg("--keeper-socket").arg(&config.socket).process_group(0);
+    // The service manager, if there is one, hears from the owner alone.
+    command.env_remove("NOTIFY_SOCKET");
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().map_err(failed)?;
     let began = Instant::now();
     loop {

@@ -1,13 +1,12 @@
 //! Asking a running owner, from the command line.
 
 use crate::command::{StatusConfig, socket_beside};
-use crate::keeper::Keeper;
 use crate::report::print;
 use crate::stale::{Liveness, liveness};
 use ds4_host::{Exit, StopSignals, printable};
 use ds4_manifest::{ManifestError, TrustError, WeightsManifest};
 use ds4_units::Bytes;
-use ds4_wire::{Connection, Deadline, OwnerStatus, Phase, Reply, Request, WireError};
+use ds4_wire::{BANK_SETS, Connection, Deadline, Keeper, KeeperError, OwnerStatus, Phase, Reply, Request, WireError};
 use serde_json::json;
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -98,8 +97,10 @@ fn kept(config: &StatusConfig) -> String {
 /// Lets a keeper free what an owner of this name has parked; `None` if no keeper has anything.
 fn release_kept(config: &StatusConfig) -> Option<Exit> {
     for socket in &config.keepers {
-        match Keeper::connect(socket).and_then(|keeper| keeper.map_or(Ok(false), |keeper| keeper.forget(&config.name)))
-        {
+        let released = |keeper: Keeper| -> Result<bool, KeeperError> {
+            Ok(keeper.forget(&config.name)? | (keeper.forget_orphans(BANK_SETS)? > 0))
+        };
+        match Keeper::connect(socket).and_then(|keeper| keeper.map_or(Ok(false), released)) {
             Ok(false) => {}
             Ok(true) => return Some(Exit::Ok),
             Err(error) => return Some(failed(Exit::Failed, &error.to_string())),

@@ -26,6 +26,7 @@ pub(crate) enum Stage {
     Planning,
     Preflight,
     Loading { total: Bytes, since: Instant },
+    Verifying,
     Exporting(Arc<Holdings>),
     Ready(Arc<Holdings>),
     Draining(Arc<Holdings>),
@@ -217,6 +218,7 @@ impl Store {
             Stage::Loading { total, since } => {
                 Phase::Loading { done: self.loaded.load(Ordering::Relaxed), total: total.0, elapsed_ms: millis(*since) }
             }
+            Stage::Verifying => Phase::Verifying,
             Stage::Exporting(_) => Phase::Exporting,
             Stage::Ready(_) => Phase::Ready,
             Stage::Draining(_) => Phase::Draining,

@@ -42,6 +42,19 @@ fn board(shared: &Shared) -> Map<String, Value> {
             if let Some(disk) = serving.engine.observatory().disk() {
                 board.insert("kv_disk".into(), kv_disk(&disk));
             }
+            if let Some(parked) = serving.engine.observatory().parked() {
+                board.insert(
+                    "parked".into(),
+                    json!({
+                        "keeper_connected": parked.connected,
+                        "conversations": parked.sets,
+                        "handed_over": parked.parked,
+                        "failed": parked.failed,
+                        "keepers_lost": parked.lost,
+                        "adopted_doubted": serving.engine.observatory().stats().adopted_doubted,
+                    }),
+                );
+            }
             board.insert("memory".into(), memory(&serving));
             board.insert("governor".into(), governor(&serving));
         }
@@ -87,6 +100,7 @@ fn cache(serving: &Serving) -> Value {
         "admits_fork": stats.admits_fork,
         "admits_partial_truncate": stats.admits_partial,
         "admits_disk": stats.admits_disk,
+        "admits_adopted": stats.admits_adopted,
         "tokens_prefilled_computed": stats.prefilled_computed,
         "tokens_prefilled_cached": stats.prefilled_cached,
         "warm_records": stats.warm,

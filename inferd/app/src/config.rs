@@ -1,6 +1,7 @@
 //! Every flag with its help text, its environment fallback, and what the values mean together.
 
 mod disk;
+mod parked;
 mod protocol;
 
 use crate::refused;
@@ -10,11 +11,12 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, ValueEnu
 use disk::DiskArgs;
 use ds4_api::{ApiKey, Hosts, Origins, Settings};
 use ds4_boot::ModelArgs;
-use ds4_engine::{DiskOptions, EngineOptions, STEP_TARGET};
+use ds4_engine::{DiskOptions, EngineOptions, ParkedOptions, STEP_TARGET};
 use ds4_host::Exit;
 use ds4_model::{Effort, ThinkingMode};
 use ds4_units::{Bytes, Tokens};
 use http::HeaderValue;
+use parked::ParkedArgs;
 use protocol::ProtocolArgs;
 use std::ffi::OsString;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -156,6 +158,9 @@ struct Args {
     disk: DiskArgs,
 
     #[command(flatten)]
+    parked: ParkedArgs,
+
+    #[command(flatten)]
     protocol: ProtocolArgs,
 
     /// Show every setting and where it comes from, and what the model file is, then end
@@ -227,6 +232,8 @@ pub(crate) struct Config {
     pub(crate) engine: EngineOptions,
     /// Where conversations are kept, if anywhere.
     pub(crate) disk: Option<DiskOptions>,
+    /// With which keeper they are parked, if with any.
+    pub(crate) parked: Option<ParkedOptions>,
     pub(crate) http: Settings,
     /// Where requests are written, prompts in clear.
     pub(crate) trace: Option<PathBuf>,
@@ -299,6 +306,7 @@ impl Args {
             }),
             trace: self.protocol.trace,
             tool_slip_dump: self.protocol.tool_slip_dump,
+            parked: self.parked.checked(self.model.manifest().map(PathBuf::as_path)),
             model: self.model,
             model_id: self.model_id,
             max_seqs: self.max_seqs,
@@ -438,6 +446,16 @@ mod tests {
         assert_eq!((disk.folder.to_str(), disk.budget, disk.min_tokens.0), (Some("d"), Bytes::gib(4), 512));
         assert_eq!((disk.cold_max_tokens.0, disk.interval_tokens.0), (30_000, 2048));
         assert_eq!((disk.trim_tokens.0, disk.align_tokens.0), (32, 128));
+    }
+
+    #[test]
+    fn conversations_are_parked_beside_the_owner_s_manifest_unless_they_are_not_to_be() {
+        assert_eq!(read(&[]).unwrap().parked, None);
+        let parked = read(&["--weights", "run/weights.json"]).unwrap().parked.unwrap();
+        assert_eq!((parked.socket.to_str(), parked.orphaned.as_secs()), (Some("run/keeper.sock"), 600));
+        assert_eq!(read(&["--weights", "run/weights.json", "--keeper", "off"]).unwrap().parked, None);
+        let named = read(&["--keeper-socket", "k.sock", "--keeper-grace", "5"]).unwrap().parked.unwrap();
+        assert_eq!((named.socket.to_str(), named.orphaned.as_secs()), (Some("k.sock"), 5));
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use crate::config::Config;
 use ds4_api::{Api, Hosts, Serving, Trace, Traces, serve as serve_http};
 use ds4_boot::{Booted, ComputeDevice, Guard, ModelFile, default_floor, observer};
-use ds4_engine::{Account, DiskBanks, DiskOptions, Engine, EngineOptions};
+use ds4_engine::{Account, DiskBanks, DiskOptions, Engine, EngineOptions, ParkedBanks, ParkedOptions, Stores};
 use ds4_governor::{BankPlan, Census, Floors, Governor, PressureLimits, plan_banks};
-use ds4_host::{Exit, StopSignals, append_private, printable, printable_path};
+use ds4_host::{Exit, StopSignals, append_private, printable, printable_path, service};
 use ds4_model::{AnswerMemory, LoadedModel, Model};
 use ds4_units::Bytes;
 use std::os::fd::AsFd;
@@ -106,24 +106,26 @@ async fn boot_and_wait(
     let floor = config.memory_floor;
     let memory = api.memory();
     let booting = tokio::task::spawn_blocking(move || boot(&config, &memory, &cancel));
-    let (model_id, booted, disk) =
+    let (model_id, booted, stores) =
         booting.await.map_err(|error| (Exit::Failed, format!("booting failed: {error}")))??;
     let (tokenizer, codec) = (booted.loaded.tokenizer.clone(), booted.loaded.codec.clone());
     let device = booted.device.clone();
     let floor = floor.unwrap_or(default_floor(&device));
-    let (account, plan) = account(booted.loaded.model.as_ref(), &device, floor, max_seqs.asked());
+    let (account, plan) = account(booted.loaded.model.as_ref(), &device, floor, max_seqs.asked(), &stores);
     match plan.check() {
         Err(error) if plan.asked => return Err((Exit::Usage, format!("--max-seqs {}: {error}", plan.banks))),
         Err(error) => warn!("memory: {error}"),
         Ok(()) => {}
     }
     let options = EngineOptions { banks: plan.banks, ..options };
-    let engine = Engine::start_with_disk(booted.loaded, options, account, disk);
+    let engine = Engine::start_with(booted.loaded, options, account, stores);
     let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
     let governor = engine.handle().observatory().governor().clone();
     let guard = Guard::start(governor, &device, PressureLimits::below(floor));
     let _guard = guard.map_err(|error| (Exit::Failed, format!("cannot start threads: {error}")))?;
     info!(model = %printable(&model_id), max_seqs = options.banks, ready_ms = started.elapsed().as_millis() as u64, "ready");
+    service::status(&format!("serves {}", printable(&model_id)));
+    service::ready();
     api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec });
     loop {
         tokio::select! {
@@ -141,10 +143,20 @@ async fn boot_and_wait(
 
 /// The account conversations are paid from, and how many of them there may be. Every number that decides is a line in
 /// the log.
-fn account(model: &dyn Model, device: &ComputeDevice, floor: Bytes, asked: Option<usize>) -> (Account, BankPlan) {
+fn account(
+    model: &dyn Model,
+    device: &ComputeDevice,
+    floor: Bytes,
+    asked: Option<usize>,
+    stores: &Stores,
+) -> (Account, BankPlan) {
     let mut observe = observer(device);
     let floors = Floors { floor, substrate_outstanding: Bytes::ZERO };
-    let observation = observe();
+    let mut observation = observe();
+    // What was taken over is conversations already.
+    let taken = stores.parked.iter().flat_map(ParkedBanks::banks);
+    let taken: u64 = taken.filter_map(|bank| Some(model.resident_bytes(bank).ok()?.0)).sum();
+    observation.free.0 = observation.free.0.saturating_add(taken);
     let plan = plan_banks(&observation, &floors, model.info().context, |tokens| model.price(tokens), asked);
     info!(free = %observation.free, source = observation.source.name(), floor = %floor, "memory: {plan}");
     for length in &plan.lengths {
@@ -153,18 +165,32 @@ fn account(model: &dyn Model, device: &ComputeDevice, floor: Bytes, asked: Optio
     (Account::new(Governor::new(floors, Census::default()), Box::new(observe), None), plan)
 }
 
-fn boot(
-    config: &Config,
-    memory: &AnswerMemory,
-    cancel: &AtomicBool,
-) -> Result<(String, Booted, Option<DiskBanks>), Failure> {
+fn boot(config: &Config, memory: &AnswerMemory, cancel: &AtomicBool) -> Result<(String, Booted, Stores), Failure> {
     let failed = |error: ds4_boot::BootError| (error.exit(), error.to_string());
     let file = ModelFile::open(&config.model, cancel).map_err(failed)?;
     let model_id = config.model_id.clone().unwrap_or_else(|| file.default_id());
     let worker = format!("ds4-server-{}", std::process::id());
-    let booted = file.load(&config.model, &worker, cancel).map_err(failed)?;
+    let mut booted = file.load(&config.model, &worker, cancel).map_err(failed)?;
     let disk = config.disk.as_ref().map(|options| open_disk(options, memory, &booted)).transpose()?;
-    Ok((model_id, booted, disk))
+    let parked = config.parked.as_ref().map(|options| open_parked(options, &mut booted)).transpose()?;
+    Ok((model_id, booted, Stores { disk, parked }))
+}
+
+/// Takes over the conversations that killed workers of this model have left in memory.
+fn open_parked(options: &ParkedOptions, booted: &mut Booted) -> Result<ParkedBanks, Failure> {
+    let began = Instant::now();
+    let (content, LoadedModel { model, tokenizer, .. }) = (booted.identity.0, &mut booted.loaded);
+    let parked = ParkedBanks::open(options, content, model.as_mut(), tokenizer);
+    let parked = parked.map_err(|error| (Exit::Failed, format!("cannot start threads: {error}")))?;
+    let inherited = parked.inherited();
+    for doubt in &inherited.doubts {
+        warn!("a conversation of a killed worker is not taken over: {doubt}; it comes from disk, or is computed again");
+    }
+    if inherited.banks > 0 {
+        let (conversations, tokens) = (inherited.banks, inherited.tokens);
+        info!(conversations, tokens, ms = began.elapsed().as_millis() as u64, "conversations taken over in memory");
+    }
+    Ok(parked)
 }
 
 /// Reads which conversations are on disk for this model.
@@ -188,6 +214,7 @@ fn open_disk(options: &DiskOptions, memory: &AnswerMemory, booted: &Booted) -> R
 
 /// Lets running answers end, until they have, time is up, or a second signal comes.
 async fn drain(api: &Api, stops: &mut Stops) {
+    service::stopping();
     info!("draining: running answers may end, new requests are refused");
     tokio::select! {
         drained = api.drain(DRAIN_MAX) => {

@@ -3,8 +3,19 @@
 use crate::running::{Running, Seat};
 use crate::warm::{Graces, Warm, WarmBanks};
 use crate::{Keep, ReuseKind};
+use ds4_banks::Kept;
 use ds4_model::{Model, PromptRecord};
 use ds4_units::{BankId, Tokens};
+
+/// Where what a bank holds was computed.
+pub(crate) enum Origin {
+    /// In this process, or something was computed with it here.
+    Here,
+    /// It was read from this file.
+    Disk(Kept),
+    /// By a worker that was killed, whose memory this one has taken over.
+    Adopted,
+}
 
 /// A bank that holds the beginning of a prompt.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +138,7 @@ pub(crate) fn seat(
         prompt: prompt.clone(),
         cached: 0,
         reuse: ReuseKind::Cold,
-        restored: None,
+        origin: Origin::Here,
     })
 }
 
@@ -182,7 +193,8 @@ fn candidate(
 fn cut_back(model: &mut dyn Model, warm: &mut WarmBanks, best: Candidate, prompt: &PromptRecord) -> Option<Seat> {
     let kept = warm.take(best.bank)?;
     let reuse = match best.holder {
-        _ if kept.restored.is_some() => ReuseKind::Disk,
+        _ if matches!(kept.origin, Origin::Disk(_)) => ReuseKind::Disk,
+        _ if matches!(kept.origin, Origin::Adopted) => ReuseKind::Adopted,
         Holder::WarmWhole => ReuseKind::Exact,
         _ => ReuseKind::Partial,
     };
@@ -193,7 +205,7 @@ fn cut_back(model: &mut dyn Model, warm: &mut WarmBanks, best: Candidate, prompt
             return None;
         }
     };
-    Some(Seat { bank: best.bank, prompt: kept.record.adopt(prompt), cached, reuse, restored: kept.restored })
+    Some(Seat { bank: best.bank, prompt: kept.record.adopt(prompt), cached, reuse, origin: kept.origin })
 }
 
 /// Goes on in a copy of the bank's beginning.
@@ -205,12 +217,17 @@ fn fork(
     prompt: &PromptRecord,
     keep: Keep,
 ) -> Option<Seat> {
-    let kept = warm.get(best.bank).map(|warm| &warm.record);
-    let record = kept.or_else(|| running.iter().find(|row| row.bank == best.bank).map(|row| row.record().0))?;
+    let kept = warm.get(best.bank);
+    let is_adopted = kept.is_some_and(|kept| matches!(kept.origin, Origin::Adopted));
+    let record = kept
+        .map(|warm| &warm.record)
+        .or_else(|| running.iter().find(|row| row.bank == best.bank).map(|row| row.record().0))?;
     let prompt = record.adopt(prompt);
     let (bank, cached) = model.fork(best.bank, best.cached).ok()?;
     if keep != Keep::Nothing {
         warm.touch(best.bank, best.awaited);
     }
-    Some(Seat { bank, prompt, cached: cached.index(), reuse: ReuseKind::Fork, restored: None })
+    let (reuse, origin) =
+        if is_adopted { (ReuseKind::Adopted, Origin::Adopted) } else { (ReuseKind::Fork, Origin::Here) };
+    Some(Seat { bank, prompt, cached: cached.index(), reuse, origin })
 }

@@ -3,7 +3,9 @@
 use crate::outbox::{EventStream, outbox};
 use crate::scheduler::{Load, Scheduler, Waiting};
 use crate::stats::Observatory;
-use crate::{Account, DiskBanks, EngineOptions, GenerateRequest, QUEUED_BYTES_MAX, QUEUED_MAX, Refused, Watch};
+use crate::{
+    Account, DiskBanks, EngineOptions, GenerateRequest, ParkedBanks, QUEUED_BYTES_MAX, QUEUED_MAX, Refused, Watch,
+};
 use ds4_model::{LoadedModel, ModelInfo};
 use ds4_units::{Bytes, Tokens};
 use std::io;
@@ -29,6 +31,15 @@ pub struct EngineHandle {
     queue: Arc<Queue>,
     info: Arc<ModelInfo>,
     observatory: Observatory,
+}
+
+/// What keeps conversations when the engine's process is gone.
+#[derive(Default)]
+pub struct Stores {
+    /// On disk.
+    pub disk: Option<DiskBanks>,
+    /// In memory, with a keeper.
+    pub parked: Option<ParkedBanks>,
 }
 
 enum Command {
@@ -87,24 +98,24 @@ impl Engine {
     /// # Errors
     /// When the operating system gives no thread.
     pub fn start(loaded: LoadedModel, options: EngineOptions, account: Account) -> io::Result<Engine> {
-        Engine::start_with_disk(loaded, options, account, None)
+        Engine::start_with(loaded, options, account, Stores::default())
     }
 
-    /// As [`Engine::start`], with conversations on disk. [`Engine::stop`] then saves what is kept and waits for the
-    /// disk.
+    /// As [`Engine::start`], with conversations that outlive it. [`Engine::stop`] then saves what is kept and waits for
+    /// the disk.
     ///
     /// # Errors
     /// When the operating system gives no thread.
-    pub fn start_with_disk(
+    pub fn start_with(
         loaded: LoadedModel,
         options: EngineOptions,
         account: Account,
-        disk: Option<DiskBanks>,
+        stores: Stores,
     ) -> io::Result<Engine> {
-        Engine::start_by(Watch::default(), loaded, options, account, disk)
+        Engine::start_by(Watch::default(), loaded, options, account, stores)
     }
 
-    /// As [`Engine::start_with_disk`], with another watch than the machine's.
+    /// As [`Engine::start_with`], with another watch than the machine's.
     ///
     /// # Errors
     /// When the operating system gives no thread.
@@ -113,15 +124,16 @@ impl Engine {
         loaded: LoadedModel,
         options: EngineOptions,
         account: Account,
-        disk: Option<DiskBanks>,
+        stores: Stores,
     ) -> io::Result<Engine> {
         // Waiting requests are counted, so the channel is never full; one place more is for the stop command.
         let (inbox, commands) = mpsc::sync_channel(QUEUED_MAX + 1);
         let info = Arc::new(loaded.model.info().clone());
         let governor = account.governor().clone();
-        let store = disk.as_ref().map(DiskBanks::store);
-        let scheduler = Scheduler::new(loaded, options, account, disk, watch);
-        let observatory = Observatory { counters: scheduler.counters.clone(), governor, store };
+        let store = stores.disk.as_ref().map(DiskBanks::store);
+        let parking = stores.parked.as_ref().map(ParkedBanks::watch);
+        let scheduler = Scheduler::new(loaded, options, account, stores, watch);
+        let observatory = Observatory { counters: scheduler.counters.clone(), governor, store, parking };
         observatory.counters.banks.set(options.banks);
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || run(scheduler, &commands))?;
         Ok(Engine { handle: EngineHandle { inbox, queue: Arc::default(), info, observatory }, thread })
@@ -153,7 +165,7 @@ impl EngineHandle {
     pub fn to_nowhere(info: ModelInfo) -> EngineHandle {
         let (inbox, _) = mpsc::sync_channel(0);
         let governor = Account::unlimited().governor().clone();
-        let observatory = Observatory { counters: Arc::default(), governor, store: None };
+        let observatory = Observatory { counters: Arc::default(), governor, store: None, parking: None };
         EngineHandle { inbox, queue: Arc::default(), info: Arc::new(info), observatory }
     }
 

@@ -18,6 +18,8 @@ pub enum ReuseKind {
     Fork,
     /// A conversation was restored from disk.
     Disk,
+    /// The memory of a killed worker's conversation was taken over.
+    Adopted,
 }
 
 impl ReuseKind {
@@ -29,6 +31,7 @@ impl ReuseKind {
             ReuseKind::Partial => "partial",
             ReuseKind::Fork => "fork",
             ReuseKind::Disk => "disk",
+            ReuseKind::Adopted => "adopted",
         }
     }
 }

@@ -195,6 +195,7 @@ impl Scheduler {
             self.save_before_it_goes(bank, &warm.record, SaveReason::Evict);
         }
         self.model.close_bank(bank);
+        self.let_go(bank);
         self.enter_into_books();
     }
 

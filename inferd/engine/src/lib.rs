@@ -23,6 +23,7 @@ mod logprobs;
 mod outbox;
 mod output;
 mod pace;
+mod parked;
 mod quiet;
 mod reclaim;
 mod request;
@@ -43,7 +44,8 @@ pub use disk::{DiskBanks, DiskError, DiskOptions};
 pub use ds4_banks::{Eviction, HitKind, Miss, Quarantine, SaveReason, Stats as DiskStats};
 pub use ds4_governor::Refusal;
 pub use ds4_model::{AnswerSummary, CallEvent, Channel};
-pub use engine::{Engine, EngineHandle};
+pub use ds4_parking::Stats as ParkedStats;
+pub use engine::{Engine, EngineHandle, Stores};
 pub use event::{
     CallDelta, Delta, Event, FinishReason, Finished, Logprob, PositionLogprobs, RequestFault, ReuseKind, Started,
     Timings, Usage,
@@ -53,6 +55,7 @@ pub use limits::{
     QUEUE_AGE_MAX, QUEUED_BYTES_MAX, QUEUED_MAX, STEP_TARGET, TOP_LOGPROBS_MAX,
 };
 pub use outbox::EventStream;
+pub use parked::{Inherited, ParkedBanks, ParkedOptions};
 pub use request::{GenerateRequest, Keep, Refused};
 pub use sampler::{NotFinite, Sampling};
 pub use stats::{Observatory, Stats};

@@ -17,6 +17,8 @@ impl Scheduler {
     pub(crate) fn idle(&mut self, quiet: Duration) {
         self.relieve();
         self.give_back_beside();
+        // There may be another keeper than there was.
+        self.tell_keeper();
         if quiet >= self.options.idle_trim && !self.trimmed {
             self.trimmed = true;
             self.trim();

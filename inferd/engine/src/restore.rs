@@ -4,6 +4,7 @@
 //! kept conversation like any other, and the request is admitted as if its last turn had been a moment ago.
 
 use crate::Keep;
+use crate::admit::Origin;
 use crate::disk::{DiskBanks, Restored};
 use crate::scheduler::{Scheduler, Waiting};
 use crate::warm::Warm;
@@ -84,10 +85,10 @@ impl Scheduler {
         if choice.left().is_some_and(|already| already <= left) || !self.can_keep(tokens, wish) {
             return;
         }
-        match self.model.import(tokens, &image) {
+        match self.model.import(record.tokens(), &image) {
             Ok(bank) if self.model.frontier(bank) == Some(tokens) => {
                 let held = self.held(bank);
-                self.warm.keep(Warm { bank, record, held, restored: Some(kept), grace: None });
+                self.warm.keep(Warm { bank, record, held, origin: Origin::Disk(kept), grace: None });
                 self.enter_into_books();
             }
             Ok(bank) => {
@@ -99,14 +100,17 @@ impl Scheduler {
         }
     }
 
-    /// A request whose conversation came from disk and that cannot be computed: the file is set aside and the request
-    /// begins from nothing. False when the file is not to blame.
+    /// A request that cannot be computed with a conversation from disk, or from a killed worker: the file is set aside,
+    /// the memory given back, and the request begins from nothing. False when they are not to blame.
     pub(crate) fn begin_cold(&mut self, index: usize, error: &StepError) -> bool {
         if matches!(error, StepError::Device { lost: true, .. }) {
             return false;
         }
-        let Some(kept) = self.running[index].take_restored() else { return false };
-        self.refuse(&kept, &error.to_string());
+        match self.running[index].take_origin() {
+            Origin::Here => return false,
+            Origin::Disk(kept) => self.refuse(&kept, &error.to_string()),
+            Origin::Adopted => Scheduler::doubt_adopted(&self.counters),
+        }
         self.model.close_bank(self.running[index].bank);
         let bank = self.model.open_bank();
         self.running[index].begin_cold(bank);

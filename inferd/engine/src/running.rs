@@ -5,6 +5,7 @@ mod prompt;
 
 pub(crate) use draw::Outcome;
 
+use crate::admit::Origin;
 use crate::chooser::Chooser;
 use crate::clock::Clock;
 use crate::limits::{DECODE_ROWS_MAX, PROMPT_LOGPROBS_ROWS};
@@ -12,7 +13,6 @@ use crate::outbox::{Outbox, Undelivered};
 use crate::output::Output;
 use crate::sampler::Sampler;
 use crate::{Event, FinishReason, Finished, GenerateRequest, Keep, RequestFault, ReuseKind, Started, Timings, Usage};
-use ds4_banks::Kept;
 use ds4_model::{AnswerSummary, LogitsWanted, PromptRecord, Segment};
 use ds4_units::{BankId, TokenPos, Tokens};
 use std::time::Instant;
@@ -26,8 +26,8 @@ pub(crate) struct Seat {
     /// Tokens the bank holds already: fewer than the prompt has.
     pub(crate) cached: usize,
     pub(crate) reuse: ReuseKind,
-    /// Its file, when it came from disk and nothing was computed with it yet.
-    pub(crate) restored: Option<Kept>,
+    /// Where what the bank holds came from.
+    pub(crate) origin: Origin,
 }
 
 /// Why a request leaves its bank.
@@ -92,8 +92,8 @@ pub(crate) struct Running {
     span: Span,
     /// Of its first tokens, how many are on disk or on their way there.
     pub(crate) stored: usize,
-    /// The file it came from, until something was computed with it.
-    restored: Option<Kept>,
+    /// Where its bank came from, until something was computed with it.
+    origin: Origin,
     /// What its bank is worth when it leaves.
     pub(crate) keep: Keep,
 }
@@ -130,7 +130,7 @@ impl Running {
             outbox,
             clock: Clock::start(submitted),
             stored: 0,
-            restored: seat.restored,
+            origin: seat.origin,
             keep: request.keep,
         }
     }
@@ -197,7 +197,7 @@ impl Running {
 
     /// The rows given out by [`Running::segment`] are in the bank.
     pub(crate) fn advance(&mut self, rows: usize) {
-        self.restored = None;
+        self.origin = Origin::Here;
         self.computed += rows;
         if self.computed <= self.prompt_tokens {
             let (done, total) = (Tokens(self.computed as u32), Tokens(self.prompt_tokens as u32));
@@ -251,9 +251,9 @@ impl Running {
         self.stored > self.prompt_tokens && matches!(end, End::Finished(_, answer) if !answer.sampled.is_empty())
     }
 
-    /// The file it came from, if nothing was computed with it yet.
-    pub(crate) fn take_restored(&mut self) -> Option<Kept> {
-        self.restored.take()
+    /// Where its bank came from, if nothing was computed with it yet.
+    pub(crate) fn take_origin(&mut self) -> Origin {
+        std::mem::replace(&mut self.origin, Origin::Here)
     }
 
     /// Begins the prompt again, in an empty bank.

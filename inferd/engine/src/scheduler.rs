@@ -3,7 +3,7 @@
 //! Every drawn token goes first, then prompt rows: many while nobody decodes, else as many as keep the step short.
 
 use crate::account::Account;
-use crate::admit::{self, Choice};
+use crate::admit::{self, Choice, Origin};
 use crate::clock::Watch;
 use crate::disk::DiskBanks;
 use crate::follow::{self, Following};
@@ -11,13 +11,14 @@ use crate::funding::Funded;
 use crate::limits::{CHARGED_MORE, HELD_PASSED_MAX};
 use crate::outbox::Outbox;
 use crate::pace::Pace;
+use crate::parked::ParkedBanks;
 use crate::restore::Restoring;
 use crate::rows;
 use crate::running::{End, Left, Outcome, Running};
 use crate::sampler::NotFinite;
 use crate::stats::Counters;
 use crate::warm::{Grace, Graces, Warm, WarmBanks};
-use crate::{EngineOptions, Event, GenerateRequest, Keep, QueueSlot, Refusal, RequestFault};
+use crate::{EngineOptions, Event, GenerateRequest, Keep, QueueSlot, Refusal, RequestFault, Stores};
 use ds4_governor::{Pressure, Reason};
 use ds4_model::{LoadedModel, LogitsWanted, Model, PromptCodec, Segment, StepBatch, StepError, StepLogits, Tokenizer};
 use ds4_units::{Bytes, Tokens};
@@ -56,6 +57,7 @@ pub(crate) struct Scheduler {
     pub(crate) running: Vec<Running>,
     pub(crate) warm: WarmBanks,
     pub(crate) disk: Option<DiskBanks>,
+    pub(crate) parked: Option<ParkedBanks>,
     /// Requests whose conversations are being read.
     pub(crate) restoring: Vec<Restoring>,
     pub(crate) counters: Arc<Counters>,
@@ -90,11 +92,12 @@ impl Scheduler {
         loaded: LoadedModel,
         options: EngineOptions,
         account: Account,
-        disk: Option<DiskBanks>,
+        stores: Stores,
         watch: Watch,
     ) -> Scheduler {
+        let Stores { disk, parked } = stores;
         let pace = Pace::new(options.prefill_rows.unwrap_or(loaded.model.info().prefill_rows), options.step_target);
-        Scheduler {
+        let mut scheduler = Scheduler {
             pace,
             model: loaded.model,
             tokenizer: loaded.tokenizer,
@@ -106,12 +109,15 @@ impl Scheduler {
             running: Vec::new(),
             warm: WarmBanks::default(),
             disk,
+            parked,
             restoring: Vec::new(),
             counters: Arc::default(),
             trimmed: false,
             relieved: 0,
             device_is_lost: false,
-        }
+        };
+        scheduler.keep_adopted();
+        scheduler
     }
 
     pub(crate) fn push(&mut self, waiting: Waiting) {
@@ -159,6 +165,7 @@ impl Scheduler {
         }
         self.compute(&shares);
         self.enter_into_books();
+        self.tell_keeper();
     }
 
     /// What there is to do.
@@ -423,7 +430,7 @@ impl Scheduler {
                 self.leave_to_memory(bank, &record, is_cut);
                 let held = self.held(bank);
                 let grace = awaited_from.map(|from| Grace { until: grace_ends, from });
-                self.warm.keep(Warm { bank, record, held, restored: None, grace });
+                self.warm.keep(Warm { bank, record, held, origin: Origin::Here, grace });
                 self.give_back_beside();
             }
             _ => self.model.close_bank(bank),

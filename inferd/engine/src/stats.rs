@@ -4,6 +4,7 @@ use crate::ReuseKind;
 use crate::running::End;
 use ds4_banks::{Stats as DiskStats, Store};
 use ds4_governor::{Governor, Reason};
+use ds4_parking::Stats as ParkedStats;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,6 +54,10 @@ counters! {
     admits_fork,
     /// Requests that went on where a conversation restored from disk had ended.
     admits_disk,
+    /// Requests that went on with a conversation of a killed worker, in its memory.
+    admits_adopted,
+    /// Conversations of killed workers that could not be computed with.
+    adopted_doubted,
     /// Prompt tokens computed.
     prefilled_computed,
     /// Prompt tokens that needed no computing.
@@ -140,6 +145,7 @@ impl Counters {
             ReuseKind::Partial => &self.admits_partial,
             ReuseKind::Fork => &self.admits_fork,
             ReuseKind::Disk => &self.admits_disk,
+            ReuseKind::Adopted => &self.admits_adopted,
         };
         kind.add(1);
         self.prefilled_cached.add(cached);
@@ -163,11 +169,12 @@ impl Stats {
 }
 
 /// Where a running engine can be looked at. Reading never makes the engine wait.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Observatory {
     pub(crate) counters: Arc<Counters>,
     pub(crate) governor: Governor,
     pub(crate) store: Option<Arc<Store>>,
+    pub(crate) parking: Option<Arc<dyn Fn() -> ParkedStats + Send + Sync>>,
 }
 
 impl Observatory {
@@ -184,6 +191,11 @@ impl Observatory {
     /// Requests that memory could not carry for this reason.
     pub fn refusals(&self, reason: Reason) -> u64 {
         self.counters.refusals[reason as usize].get()
+    }
+
+    /// What was parked with a keeper; `None` where nothing is.
+    pub fn parked(&self) -> Option<ParkedStats> {
+        self.parking.as_ref().map(|read| read())
     }
 
     /// The memory account.

@@ -1,6 +1,6 @@
 //! Finished conversations whose banks are kept, in case their next turn comes.
 
-use ds4_banks::Kept;
+use crate::admit::Origin;
 use ds4_model::PromptRecord;
 use ds4_units::{BankId, Bytes, Tokens};
 use std::time::Instant;
@@ -11,8 +11,8 @@ pub(crate) struct Warm {
     pub(crate) record: PromptRecord,
     /// Memory of the bank, which changes only where [`WarmBanks::now_holds`] says so.
     pub(crate) held: Bytes,
-    /// Its file, when it came from disk and nothing was computed with it yet.
-    pub(crate) restored: Option<Kept>,
+    /// Where it came from, until something is computed with it.
+    pub(crate) origin: Origin,
     /// Somebody is about to go on from it.
     pub(crate) grace: Option<Grace>,
 }

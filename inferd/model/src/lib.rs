@@ -8,6 +8,7 @@ mod constraint;
 mod detokenizer;
 mod family;
 mod image;
+mod journal;
 mod json;
 mod memory;
 mod model;
@@ -30,6 +31,7 @@ pub use constraint::{ConstraintFault, ConstraintScope, TokenConstraint, TokenSet
 pub use detokenizer::{Detokenizer, Utf8Stream};
 pub use family::{BankPrice, BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
 pub use image::{BankFormat, BankImage, BlockBytes};
+pub use journal::{Adopted, Journal, JournalError, Left, Parcel, Pieces};
 pub use json::{JsonText, JsonTextError, NumberSpelling, push_json_escaped};
 pub use memory::{AnswerMemory, REMEMBERED_BYTES_MAX, REMEMBERED_CALLS_MAX, SampledCalls, SampledPart, VisibleKey};
 pub use model::{BankError, Model, ModelInfo, StepError, TokenWork};

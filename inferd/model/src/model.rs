@@ -1,7 +1,7 @@
 //! The contract between a model family and the engine: steps over banks.
 
-use crate::{BankFormat, BankImage, StepBatch, StepLogits};
-use ds4_units::{BankId, Bytes, TokenPos, Tokens};
+use crate::{Adopted, BankFormat, BankImage, Parcel, StepBatch, StepLogits};
+use ds4_units::{BankId, Bytes, TokenId, TokenPos, Tokens};
 
 /// What the rest of the worker may know about a loaded model.
 #[derive(Clone, Debug)]
@@ -66,6 +66,8 @@ pub enum BankError {
     Device { problem: String },
     #[error("the stored bank {problem}")]
     Image { problem: String },
+    #[error("the bank that was left {problem}")]
+    Left { problem: String },
 }
 
 /// A loaded model with its banks. One thread owns it; a call blocks that thread for as long as the work takes.
@@ -110,9 +112,39 @@ pub trait Model: Send {
     /// The bank's state at its frontier: blocks from `first_block` on and the recurrent part. May wait for the device.
     fn export(&self, bank: BankId, first_block: usize) -> Result<BankImage, BankError>;
 
-    /// Opens a bank of `tokens` tokens from the state that an export of all blocks gave. The bank goes on as the
+    /// Opens a bank of these tokens from the state that an export of all blocks gave. The bank goes on as the
     /// exported one would have; it can be cut back to its beginning only. Bytes that no bank can have are refused.
-    fn import(&mut self, tokens: Tokens, image: &BankImage) -> Result<BankId, BankError>;
+    fn import(&mut self, tokens: &[TokenId], image: &BankImage) -> Result<BankId, BankError>;
+
+    /// Keeps a journal of every bank from now on, so that another process can go on with it when this one is killed.
+    /// `content` is the identity of the weights. Nothing where banks cannot be left to others.
+    fn keep_journals(&mut self, content: [u8; 32]) {
+        let _ = content;
+    }
+
+    /// Of what a bank that is left to others must be, to be taken over here: see [`Model::adopt`].
+    fn fingerprint(&self) -> Option<[u8; 32]> {
+        None
+    }
+
+    /// Which descriptors keep the bank: a number that is another one when they are others. `None` while there is
+    /// nothing to keep.
+    fn epoch(&self, bank: BankId) -> Option<u32> {
+        let _ = bank;
+        None
+    }
+
+    /// The descriptors themselves; `None` when there is nothing to keep.
+    fn parcel(&self, bank: BankId) -> Result<Option<Parcel>, BankError> {
+        Err(BankError::UnknownBank(bank))
+    }
+
+    /// Opens a bank in the memory that a dead process has left, at its last committed step. Whatever is in doubt
+    /// is refused.
+    fn adopt(&mut self, parcel: Parcel) -> Result<Adopted, BankError> {
+        let _ = parcel;
+        Err(BankError::Left { problem: "cannot be taken over by this model".into() })
+    }
 
     /// Memory the bank holds now.
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError>;

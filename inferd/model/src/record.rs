@@ -48,6 +48,14 @@ impl PromptRecord {
         record
     }
 
+    /// The record of tokens whose pieces are not known any more: every control token is one, and so is what lies between
+    /// two of them. Texts are what their tokens spell, whatever they were typed as.
+    pub fn of_tokens(tokens: &[TokenId], tokenizer: &Tokenizer) -> PromptRecord {
+        let mut record = PromptRecord::default();
+        tokens.iter().for_each(|&token| record.push_generated(token, tokenizer));
+        record
+    }
+
     /// As [`PromptRecord::new`], for prompts of any size: it gives up on one that has more than `most` tokens. The
     /// number of tokens of one that is not far longer than that is exact.
     pub fn within(prompt: &Prompt, tokenizer: &Tokenizer, most: Tokens) -> Result<PromptRecord, TextTooLarge> {

@@ -14,7 +14,7 @@ use super::{
     route, select, store_window,
 };
 use crate::backend::{Backend, BackendError, Computed, HeadPath, HyperSite, Mlp, Routing, attend_one_by_one};
-use crate::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BankState, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants};
 use crate::hyper_connection::{HyperConstants, Mixed};
@@ -22,6 +22,7 @@ use crate::kv_rows::KvFormat;
 use crate::rope::Rope;
 use crate::step::Step;
 use crate::{Matrix, Rows};
+use ds4_gpu::MemoryPiece;
 use ds4_gpu::cuda::Gpu;
 use ds4_units::Bytes;
 use std::marker::PhantomData;
@@ -143,6 +144,47 @@ impl<F: KvFormat> Backend for Cuda<F> {
     fn checkpoint_memory(sizes: BankSizes) -> Bytes {
         // Memory comes in pages of 2 MiB.
         Bytes((sizes.recurrent as u64).next_multiple_of(2 << 20))
+    }
+
+    fn memory_of(&self) -> String {
+        self.device.stream.gpu().uuid().to_owned()
+    }
+
+    fn committed(&self, bank: &DeviceBank) -> usize {
+        bank.committed()
+    }
+
+    fn memory_changes(&self, bank: &DeviceBank) -> u64 {
+        bank.changes()
+    }
+
+    fn memory_pieces(&self, bank: &DeviceBank) -> Vec<Bytes> {
+        bank.pieces()
+    }
+
+    fn export_memory(&self, bank: &DeviceBank) -> Result<Vec<MemoryPiece>, BackendError> {
+        bank.export()
+    }
+
+    fn adopt_memory(
+        &self,
+        sizes: BankSizes,
+        state: BankState,
+        pieces: Vec<MemoryPiece>,
+    ) -> Result<DeviceBank, BackendError> {
+        DeviceBank::adopt(&self.device.stream, sizes, self.device.options.context, state, pieces)
+    }
+
+    fn checkpoint_pieces(&self, checkpoint: &DeviceCheckpoint) -> Vec<Bytes> {
+        checkpoint.pieces()
+    }
+
+    fn export_checkpoint(&self, checkpoint: &DeviceCheckpoint) -> Result<Vec<MemoryPiece>, BackendError> {
+        checkpoint.export()
+    }
+
+    fn adopt_checkpoint(&self, sizes: BankSizes, pieces: Vec<MemoryPiece>) -> Result<DeviceCheckpoint, BackendError> {
+        DeviceCheckpoint::adopt(&self.device.stream, sizes, pieces)
     }
 
     fn bank_bytes(&self, bank: &DeviceBank) -> Bytes {

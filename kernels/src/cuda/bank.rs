@@ -5,14 +5,11 @@
 
 use super::growing::Growing;
 use crate::BackendError;
-use crate::bank::{BLOCK_TOKENS, BankImage, BankSizes};
-use ds4_gpu::cuda::{DeviceBuffer, PinnedBuffer, Stream, copy_async, download_async, upload_async, zero_async};
-use ds4_gpu::{DeviceMemory, DevicePtr};
+use crate::bank::{BLOCK_TOKENS, BankImage, BankSizes, BankState};
+use ds4_gpu::cuda::{PinnedBuffer, Stream, copy_async, download_async, upload_async, zero_async};
+use ds4_gpu::{DevicePtr, MemoryPiece};
 use ds4_units::{Bytes, Tokens};
 use std::sync::Arc;
-
-/// Parts start at multiples of this.
-const ALIGN: usize = 256;
 
 /// One conversation's memory on the device.
 pub struct DeviceBank {
@@ -30,7 +27,13 @@ pub struct DeviceBank {
 
 /// A copy of a recurrent part.
 #[derive(Clone)]
-pub struct DeviceCheckpoint(Arc<DeviceBuffer>);
+pub struct DeviceCheckpoint(Arc<Copied>);
+
+/// Fields drop in order: the memory goes when the stream has done with it.
+struct Copied {
+    memory: Growing,
+    stream: Stream,
+}
 
 /// Addresses of a bank's parts.
 pub(crate) struct BankView {
@@ -79,30 +82,73 @@ impl DeviceBank {
 
     /// A copy of the committed recurrent part.
     pub(crate) fn checkpoint(&self) -> Result<DeviceCheckpoint, BackendError> {
-        let len = Bytes(self.sizes.recurrent as u64);
-        let copy = DeviceBuffer::new(self.stream.gpu(), len)?;
+        let copy = DeviceCheckpoint::reserve(&self.stream, self.sizes)?;
         if self.memory.is_some() {
-            // SAFETY: both have `len` bytes; what else touches them is put into this stream only.
-            unsafe { copy_async(&self.stream, copy.address(), self.view().before, len)? };
+            // SAFETY: both have the recurrent part's length; what else touches them is put into this stream only.
+            unsafe {
+                copy_async(&self.stream, copy.address(), self.view().before, Bytes(self.sizes.recurrent as u64))?
+            };
         }
         Ok(DeviceCheckpoint(Arc::new(copy)))
     }
 
-    /// Goes back to a checkpoint taken at `tokens` tokens; the memory of later blocks is given back.
+    /// Goes back to a checkpoint taken at `tokens` tokens; the memory of later blocks is given back. The copy of the
+    /// recurrent part that was committed stays as it was until the next step.
     pub(crate) fn restore(&mut self, checkpoint: &DeviceCheckpoint, tokens: usize) -> Result<(), BackendError> {
         let blocks = tokens.div_ceil(BLOCK_TOKENS);
         self.hold(blocks)?;
         // SAFETY: both have the recurrent part's length; what else touches them is put into this stream only.
         unsafe {
             let len = Bytes(self.sizes.recurrent as u64);
-            copy_async(&self.stream, self.view().before, checkpoint.0.address(), len)?;
+            copy_async(&self.stream, self.view().next, checkpoint.0.address(), len)?;
         }
         // Pages can be taken away only from a device that has done with them.
         self.stream.synchronize()?;
+        self.commit();
         self.blocks = blocks;
         let needed = self.bytes_for(blocks);
         self.memory.iter_mut().for_each(|memory| memory.shrink(needed));
         Ok(())
+    }
+
+    /// Goes on in memory that a dead process has left.
+    pub(crate) fn adopt(
+        stream: &Stream,
+        sizes: BankSizes,
+        most: Tokens,
+        state: BankState,
+        pieces: Vec<MemoryPiece>,
+    ) -> Result<DeviceBank, BackendError> {
+        let mut bank = DeviceBank::new(stream, sizes, most);
+        let needed = Bytes(bank.bytes_for(state.blocks));
+        let given = Bytes(pieces.iter().map(|piece| piece.len.0).sum());
+        let mut memory = Growing::reserve(stream.gpu(), "a conversation", bank.most_bytes(state.blocks).max(given))?;
+        memory.adopt(pieces)?;
+        if memory.mapped() < needed {
+            return Err(BackendError::MemoryTooSmall { found: memory.mapped(), needed });
+        }
+        (bank.memory, bank.blocks, bank.committed) = (Some(memory), state.blocks, state.committed);
+        Ok(bank)
+    }
+
+    /// Which copy of the recurrent part tells the present state.
+    pub(crate) fn committed(&self) -> usize {
+        self.committed
+    }
+
+    /// A number that is another one whenever pieces of its memory have come or gone.
+    pub(crate) fn changes(&self) -> u64 {
+        self.memory.as_ref().map_or(0, Growing::changes)
+    }
+
+    /// Lengths of the pieces of its memory.
+    pub(crate) fn pieces(&self) -> Vec<Bytes> {
+        self.memory.as_ref().map_or(Vec::new(), |memory| memory.pieces().collect())
+    }
+
+    /// Descriptors that keep its memory.
+    pub(crate) fn export(&self) -> Result<Vec<MemoryPiece>, BackendError> {
+        self.memory.as_ref().map_or(Ok(Vec::new()), Growing::export)
     }
 
     /// A copy of the committed recurrent part for the host. Blocks.
@@ -169,7 +215,7 @@ impl DeviceBank {
     /// Addresses of its parts; none of them before the first step.
     pub(crate) fn view(&self) -> BankView {
         let start = self.memory.as_ref().map_or(DevicePtr(0), Growing::address);
-        let recurrent = |index: usize| start.offset((index * part(self.sizes.recurrent)) as u64);
+        let recurrent = |index: usize| start.offset(self.sizes.recurrent_at(index) as u64);
         BankView {
             before: recurrent(self.committed),
             next: recurrent(1 - self.committed),
@@ -178,18 +224,22 @@ impl DeviceBank {
         }
     }
 
+    /// Bytes there are addresses for.
+    fn most_bytes(&self, blocks: usize) -> Bytes {
+        Bytes(self.bytes_for(self.most.index().div_ceil(BLOCK_TOKENS).max(blocks)))
+    }
+
     fn bytes_for(&self, blocks: usize) -> u64 {
-        (2 * part(self.sizes.recurrent) + blocks * self.sizes.block) as u64
+        self.sizes.block_at(blocks) as u64
     }
 
     fn hold(&mut self, blocks: usize) -> Result<(), BackendError> {
         let bytes = self.bytes_for(blocks);
-        let (stream, recurrent) = (&self.stream, 2 * part(self.sizes.recurrent));
+        let (most, recurrent) = (self.most_bytes(blocks), self.sizes.recurrent_at(2));
+        let stream = &self.stream;
         let memory = match &mut self.memory {
             Some(memory) => memory,
             empty => {
-                let most = self.most.index().div_ceil(BLOCK_TOKENS).max(blocks);
-                let most = Bytes((recurrent + most * self.sizes.block) as u64);
                 let mut memory = Growing::reserve(stream.gpu(), "a conversation", most)?;
                 memory.ensure(recurrent as u64)?;
                 // SAFETY: the bytes have memory since `ensure`, and nothing else knows them yet.
@@ -218,11 +268,53 @@ impl Drop for DeviceBank {
 }
 
 impl DeviceCheckpoint {
+    /// Takes over what a dead process has left.
+    pub(crate) fn adopt(
+        stream: &Stream,
+        sizes: BankSizes,
+        pieces: Vec<MemoryPiece>,
+    ) -> Result<DeviceCheckpoint, BackendError> {
+        let needed = Bytes(sizes.recurrent as u64);
+        let given = Bytes(pieces.iter().map(|piece| piece.len.0).sum());
+        let mut memory = Growing::reserve(stream.gpu(), "a checkpoint", given.max(needed))?;
+        memory.adopt(pieces)?;
+        if memory.mapped() < needed {
+            return Err(BackendError::MemoryTooSmall { found: memory.mapped(), needed });
+        }
+        Ok(DeviceCheckpoint(Arc::new(Copied { memory, stream: stream.clone() })))
+    }
+
+    fn reserve(stream: &Stream, sizes: BankSizes) -> Result<Copied, BackendError> {
+        let len = Bytes(sizes.recurrent as u64);
+        let mut memory = Growing::reserve(stream.gpu(), "a checkpoint", len)?;
+        memory.ensure(len.0)?;
+        Ok(Copied { memory, stream: stream.clone() })
+    }
+
     pub(crate) fn bytes(&self) -> Bytes {
-        self.0.len()
+        self.0.memory.mapped()
+    }
+
+    /// Lengths of the pieces of its memory.
+    pub(crate) fn pieces(&self) -> Vec<Bytes> {
+        self.0.memory.pieces().collect()
+    }
+
+    /// Descriptors that keep it.
+    pub(crate) fn export(&self) -> Result<Vec<MemoryPiece>, BackendError> {
+        self.0.memory.export()
     }
 }
 
-fn part(bytes: usize) -> usize {
-    bytes.next_multiple_of(ALIGN)
+impl Copied {
+    fn address(&self) -> DevicePtr {
+        self.memory.address()
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        // Pages can be taken away only from a device that has done with them. If it is lost that does not matter.
+        let _ = self.stream.synchronize();
+    }
 }

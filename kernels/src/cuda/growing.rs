@@ -1,9 +1,10 @@
 //! Device memory that grows in place: addresses reserved once, pages mapped when they are first needed.
 
 use crate::BackendError;
-use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Access, CudaError, Gpu, Mapping, PhysAlloc, VaRange};
+use ds4_gpu::{DevicePtr, MemoryPiece, RangeError};
 use ds4_units::Bytes;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Pages are taken in pieces of a quarter of what is there, within these bounds: few pieces, little waste.
@@ -20,8 +21,15 @@ pub(crate) struct Growing {
     gpu: Gpu,
     what: &'static str,
     range: Arc<VaRange>,
-    pieces: Vec<Mapping>,
+    pieces: Vec<Piece>,
     mapped: u64,
+    changes: u64,
+}
+
+struct Piece {
+    mapping: Mapping,
+    /// The descriptor it came with: memory that was imported cannot be exported again.
+    adopted: Option<OwnedFd>,
 }
 
 impl Growing {
@@ -29,7 +37,7 @@ impl Growing {
     pub(crate) fn reserve(gpu: &Gpu, what: &'static str, most: Bytes) -> Result<Growing, CudaError> {
         let most = Bytes(most.0.max(1).next_multiple_of(gpu.granularity().0.max(PIECE_MAX)));
         let range = VaRange::reserve(gpu, most)?;
-        Ok(Growing { gpu: gpu.clone(), what, range, pieces: Vec::new(), mapped: 0 })
+        Ok(Growing { gpu: gpu.clone(), what, range, pieces: Vec::new(), mapped: 0, changes: 0 })
     }
 
     /// Where it starts; the same for as long as it lives.
@@ -49,21 +57,60 @@ impl Growing {
             let piece = (self.mapped / 4).max(bytes - self.mapped).clamp(PIECE_MIN, PIECE_MAX);
             let piece = piece.next_multiple_of(granularity).min(self.range.len().0 - self.mapped);
             let memory = PhysAlloc::create(&self.gpu, Bytes(piece)).map_err(|error| self.refused(error, bytes))?;
-            let mapping = Mapping::map(&self.range, Bytes(self.mapped), Arc::new(memory), Access::ReadWrite)?;
-            self.pieces.push(mapping);
-            self.mapped += piece;
+            self.push(memory, None)?;
         }
         Ok(())
+    }
+
+    /// Maps pieces that a dead process has left behind what is there.
+    pub(crate) fn adopt(&mut self, pieces: Vec<MemoryPiece>) -> Result<(), CudaError> {
+        for MemoryPiece { fd, len } in pieces {
+            self.push(PhysAlloc::import(&self.gpu, fd.as_fd(), len)?, Some(fd))?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, memory: PhysAlloc, adopted: Option<OwnedFd>) -> Result<(), CudaError> {
+        let len = memory.len().0;
+        let mapping = Mapping::map(&self.range, Bytes(self.mapped), Arc::new(memory), Access::ReadWrite)?;
+        self.pieces.push(Piece { mapping, adopted });
+        self.mapped += len;
+        self.changes += 1;
+        Ok(())
+    }
+
+    /// Lengths of its pieces, in order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Bytes> + '_ {
+        self.pieces.iter().map(|piece| piece.mapping.memory().len())
+    }
+
+    /// Descriptors that keep the memory, in order.
+    pub(crate) fn export(&self) -> Result<Vec<MemoryPiece>, BackendError> {
+        let exported = |piece: &Piece| -> Result<MemoryPiece, BackendError> {
+            let memory = piece.mapping.memory();
+            let fd = match &piece.adopted {
+                Some(fd) => fd.try_clone().map_err(|source| RangeError::Export { source })?,
+                None => memory.export()?.into_fd(),
+            };
+            Ok(MemoryPiece { fd, len: memory.len() })
+        };
+        self.pieces.iter().map(exported).collect()
+    }
+
+    /// A number that is another one whenever pieces have come or gone.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Gives back memory behind bytes from `bytes` on, in whole pieces. The device must have done everything with it.
     pub(crate) fn shrink(&mut self, bytes: u64) {
         while let Some(last) = self.pieces.last() {
-            let start = self.mapped - last.memory().len().0;
+            let start = self.mapped - last.mapping.memory().len().0;
             if start < bytes {
                 break;
             }
             self.mapped = start;
+            self.changes += 1;
             self.pieces.pop();
         }
     }

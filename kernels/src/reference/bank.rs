@@ -1,93 +1,107 @@
-//! A bank in host memory.
+//! A bank in host memory: one region that grows in place, laid out as on a GPU. It begins with the recurrent part,
+//! twice; the blocks follow.
 
-use crate::bank::{BLOCK_TOKENS, BankImage, BankSizes, BlockPlace};
+use crate::BackendError;
+use crate::bank::{BLOCK_TOKENS, BankImage, BankSizes, BankState, BlockPlace};
+use ds4_gpu::{FrozenRegion, HostRegion, MemoryPiece};
+use ds4_units::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes that may be viewed as `f32`.
-#[derive(Clone)]
-struct Memory(Vec<f32>);
+/// What the memory of banks is called where descriptors are listed.
+const BANK: &str = "ds4-bank";
+const CHECKPOINT: &str = "ds4-checkpoint";
 
-impl Memory {
-    fn zeroed(bytes: usize) -> Memory {
-        Memory(vec![0.0; bytes.div_ceil(4)])
-    }
-
-    fn of(bytes: &[u8]) -> Memory {
-        let mut memory = Memory::zeroed(bytes.len());
-        memory.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-        memory
-    }
-
-    fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.0)
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.0)
-    }
-}
-
-impl AsRef<[u8]> for Memory {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes()
-    }
-}
-
-/// One conversation's memory. Cloning shares the blocks; a shared block is copied when one of its owners writes to it.
-#[derive(Clone)]
+/// One conversation's memory.
 pub struct HostBank {
     sizes: BankSizes,
-    blocks: Vec<Arc<Memory>>,
-    recurrent: [Memory; 2],
-    committed: usize,
+    /// Nothing until the first step.
+    memory: HostRegion,
+    state: BankState,
 }
 
 /// A copy of the recurrent part, to cut a bank back to later.
 #[derive(Clone)]
-pub struct HostCheckpoint(Arc<Memory>);
+pub struct HostCheckpoint {
+    bytes: usize,
+    memory: Arc<FrozenRegion>,
+}
 
 impl HostCheckpoint {
+    /// Takes over what a dead process has left.
+    pub(crate) fn adopt(sizes: BankSizes, pieces: Vec<MemoryPiece>) -> Result<HostCheckpoint, BackendError> {
+        let memory = FrozenRegion::adopt(CHECKPOINT, pieces)?;
+        check_len(memory.bytes(), sizes.recurrent)?;
+        Ok(HostCheckpoint { bytes: sizes.recurrent, memory: Arc::new(memory) })
+    }
+
     pub(crate) fn bytes(&self) -> usize {
-        self.0.bytes().len()
+        self.bytes
+    }
+
+    pub(crate) fn memory(&self) -> &FrozenRegion {
+        &self.memory
     }
 }
 
 impl HostBank {
     pub(crate) fn new(sizes: BankSizes) -> HostBank {
-        let recurrent = [Memory::zeroed(sizes.recurrent), Memory::zeroed(sizes.recurrent)];
-        HostBank { sizes, blocks: Vec::new(), recurrent, committed: 0 }
+        HostBank { sizes, memory: HostRegion::new(BANK), state: BankState { blocks: 0, committed: 0 } }
+    }
+
+    /// Goes on in memory that a dead process has left.
+    pub(crate) fn adopt(
+        sizes: BankSizes,
+        state: BankState,
+        pieces: Vec<MemoryPiece>,
+    ) -> Result<HostBank, BackendError> {
+        let memory = HostRegion::adopt(BANK, pieces)?;
+        check_len(memory.bytes(), sizes.block_at(state.blocks))?;
+        Ok(HostBank { sizes, memory, state })
     }
 
     /// Makes sure that `tokens` tokens have their blocks, and starts a new recurrent part as a copy of the committed
     /// one.
-    pub(crate) fn begin(&mut self, tokens: usize) {
-        while self.blocks.len() < tokens.div_ceil(BLOCK_TOKENS) {
-            self.blocks.push(Arc::new(Memory::zeroed(self.sizes.block)));
-        }
-        let (low, high) = self.recurrent.split_at_mut(1);
-        let (old, new) = if self.committed == 0 { (&low[0], &mut high[0]) } else { (&high[0], &mut low[0]) };
-        new.0.copy_from_slice(&old.0);
+    pub(crate) fn begin(&mut self, tokens: usize) -> Result<(), BackendError> {
+        self.hold(tokens.div_ceil(BLOCK_TOKENS))?;
+        let (before, next) =
+            (self.recurrent_place(self.state.committed), self.recurrent_place(1 - self.state.committed));
+        self.memory.bytes_mut().copy_within(before, next.start);
+        Ok(())
     }
 
     /// Makes the new recurrent part the committed one.
     pub(crate) fn commit(&mut self) {
-        self.committed = 1 - self.committed;
+        self.state.committed = 1 - self.state.committed;
+    }
+
+    /// Another bank with a copy of the committed state.
+    pub(crate) fn fork(&self) -> Result<HostBank, BackendError> {
+        let mut copy = HostBank::new(self.sizes);
+        if !self.memory.bytes().is_empty() {
+            copy.hold(self.state.blocks)?;
+            let place = copy.recurrent_place(0);
+            copy.memory.bytes_mut()[place].copy_from_slice(self.recurrent());
+            let blocks = self.sizes.block_at(0)..self.sizes.block_at(self.state.blocks);
+            copy.memory.bytes_mut()[blocks.clone()].copy_from_slice(&self.memory.bytes()[blocks]);
+        }
+        Ok(copy)
     }
 
     /// The recurrent part as it was before the step.
     pub(crate) fn before(&self) -> &[u8] {
-        self.recurrent[self.committed].bytes()
+        &self.memory.bytes()[self.recurrent_place(self.state.committed)]
     }
 
     /// The recurrent part that the step writes.
     pub(crate) fn next(&mut self) -> &mut [u8] {
-        self.recurrent[1 - self.committed].bytes_mut()
+        let place = self.recurrent_place(1 - self.state.committed);
+        &mut self.memory.bytes_mut()[place]
     }
 
     /// The recurrent part that the step writes, as numbers.
     pub(crate) fn next_floats(&mut self, offset: usize, floats: usize) -> &mut [f32] {
-        debug_assert!(offset.is_multiple_of(4));
-        &mut self.recurrent[1 - self.committed].0[offset / 4..][..floats]
+        bytemuck::cast_slice_mut(&mut self.next()[offset..][..floats * size_of::<f32>()])
     }
 
     /// The committed recurrent part.
@@ -97,47 +111,95 @@ impl HostBank {
 
     /// Block `index`.
     pub fn block(&self, index: usize) -> &[u8] {
-        self.blocks[index].bytes()
+        &self.memory.bytes()[self.sizes.block_at(index)..][..self.sizes.block]
     }
 
     /// The memory of the block's array that holds compressed row `row`, and the row's index in it.
     pub(crate) fn row(&self, place: BlockPlace, row: usize) -> (&[u8], usize) {
         let (block, index) = (row / place.array.rows, row % place.array.rows);
-        (&self.blocks[block].bytes()[place.offset..], index)
+        (&self.block(block)[place.offset..], index)
     }
 
     /// The same, to write.
     pub(crate) fn row_mut(&mut self, place: BlockPlace, row: usize) -> (&mut [u8], usize) {
         let (block, index) = (row / place.array.rows, row % place.array.rows);
-        (&mut Arc::make_mut(&mut self.blocks[block]).bytes_mut()[place.offset..], index)
+        let start = self.sizes.block_at(block);
+        (&mut self.memory.bytes_mut()[start..][..self.sizes.block][place.offset..], index)
     }
 
     /// A copy of the committed recurrent part.
-    pub(crate) fn checkpoint(&self) -> HostCheckpoint {
-        HostCheckpoint(Arc::new(self.recurrent[self.committed].clone()))
+    pub(crate) fn checkpoint(&self) -> Result<HostCheckpoint, BackendError> {
+        let mut memory = HostRegion::new(CHECKPOINT);
+        memory.ensure(self.sizes.recurrent)?;
+        if !self.memory.bytes().is_empty() {
+            memory.bytes_mut()[..self.sizes.recurrent].copy_from_slice(self.before());
+        }
+        Ok(HostCheckpoint { bytes: self.sizes.recurrent, memory: Arc::new(memory.freeze()?) })
     }
 
-    /// Goes back to a checkpoint taken at `tokens` tokens; later blocks are given back.
-    pub(crate) fn restore(&mut self, checkpoint: &HostCheckpoint, tokens: usize) {
-        self.blocks.truncate(tokens.div_ceil(BLOCK_TOKENS));
-        self.recurrent[self.committed].0.copy_from_slice(&checkpoint.0.0);
+    /// Goes back to a checkpoint taken at `tokens` tokens; the memory of later blocks is given back. The copy of the
+    /// recurrent part that was committed stays as it was until the next step.
+    pub(crate) fn restore(&mut self, checkpoint: &HostCheckpoint, tokens: usize) -> Result<(), BackendError> {
+        let blocks = tokens.div_ceil(BLOCK_TOKENS);
+        self.hold(blocks)?;
+        let bytes = self.sizes.recurrent;
+        self.next().copy_from_slice(&checkpoint.memory.bytes()[..bytes]);
+        self.commit();
+        self.state.blocks = blocks;
+        self.memory.shrink(self.sizes.block_at(blocks));
+        Ok(())
     }
 
-    /// Its bytes from block `first` on. Blocks are shared, not copied.
+    /// A copy of its bytes from block `first` on.
     pub(crate) fn image(&self, first: usize) -> BankImage {
-        let blocks = self.blocks.iter().skip(first).map(|block| block.clone() as Arc<_>).collect();
-        BankImage { blocks, recurrent: self.before()[..self.sizes.recurrent].to_vec() }
+        let blocks = (first..self.state.blocks).map(|index| Arc::new(self.block(index).to_vec()) as Arc<_>).collect();
+        let is_empty = self.memory.bytes().is_empty();
+        let recurrent = if is_empty { vec![0; self.sizes.recurrent] } else { self.before().to_vec() };
+        BankImage { blocks, recurrent }
     }
 
     /// A bank with these bytes.
-    pub(crate) fn from_image(sizes: BankSizes, image: &BankImage) -> HostBank {
-        let blocks = image.blocks.iter().map(|block| Arc::new(Memory::of(block.as_ref().as_ref()))).collect();
-        let recurrent = [Memory::of(&image.recurrent), Memory::zeroed(sizes.recurrent)];
-        HostBank { sizes, blocks, recurrent, committed: 0 }
+    pub(crate) fn from_image(sizes: BankSizes, image: &BankImage) -> Result<HostBank, BackendError> {
+        let mut bank = HostBank::new(sizes);
+        bank.hold(image.blocks.len())?;
+        for (index, block) in image.blocks.iter().enumerate() {
+            bank.memory.bytes_mut()[sizes.block_at(index)..][..sizes.block].copy_from_slice(block.as_ref().as_ref());
+        }
+        let place = bank.recurrent_place(0);
+        bank.memory.bytes_mut()[place].copy_from_slice(&image.recurrent);
+        Ok(bank)
     }
 
-    /// Bytes this bank holds, shared blocks counted in full.
+    /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
-        self.blocks.len() * self.sizes.block + 2 * self.sizes.recurrent
+        self.state.blocks * self.sizes.block + 2 * self.sizes.recurrent
     }
+
+    /// Its memory.
+    pub(crate) fn memory(&self) -> &HostRegion {
+        &self.memory
+    }
+
+    /// What has to be known beside its memory.
+    pub(crate) fn state(&self) -> BankState {
+        self.state
+    }
+
+    fn recurrent_place(&self, index: usize) -> Range<usize> {
+        self.sizes.recurrent_at(index)..self.sizes.recurrent_at(index) + self.sizes.recurrent
+    }
+
+    fn hold(&mut self, blocks: usize) -> Result<(), BackendError> {
+        self.memory.ensure(self.sizes.block_at(blocks))?;
+        self.state.blocks = self.state.blocks.max(blocks);
+        Ok(())
+    }
+}
+
+fn check_len(memory: &[u8], needed: usize) -> Result<(), BackendError> {
+    let found = memory.len();
+    if found < needed {
+        return Err(BackendError::MemoryTooSmall { found: Bytes(found as u64), needed: Bytes(needed as u64) });
+    }
+    Ok(())
 }

@@ -20,7 +20,7 @@ pub use bank::{HostBank, HostCheckpoint};
 pub(crate) use ceiling::fastest_product;
 
 use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
-use crate::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BankState, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
 use crate::hyper_connection::{HyperConstants, Mixed, STREAMS};
@@ -28,6 +28,7 @@ use crate::kv_rows::KvFormat;
 use crate::rope::{Rope, Rotation};
 use crate::step::Step;
 use crate::{Matrix, Rows};
+use ds4_gpu::MemoryPiece;
 use ds4_units::Bytes;
 use rayon::prelude::*;
 use std::marker::PhantomData;
@@ -86,8 +87,7 @@ impl<F: KvFormat> Backend for Cpu<F> {
     }
 
     fn begin(&self, bank: &mut HostBank, tokens: usize) -> Result<(), BackendError> {
-        bank.begin(tokens);
-        Ok(())
+        bank.begin(tokens)
     }
 
     fn commit(&self, bank: &mut HostBank) {
@@ -95,16 +95,15 @@ impl<F: KvFormat> Backend for Cpu<F> {
     }
 
     fn fork(&self, bank: &HostBank) -> Result<HostBank, BackendError> {
-        Ok(bank.clone())
+        bank.fork()
     }
 
     fn checkpoint(&self, bank: &HostBank) -> Result<HostCheckpoint, BackendError> {
-        Ok(bank.checkpoint())
+        bank.checkpoint()
     }
 
     fn restore(&self, bank: &mut HostBank, checkpoint: &HostCheckpoint, tokens: usize) -> Result<(), BackendError> {
-        bank.restore(checkpoint, tokens);
-        Ok(())
+        bank.restore(checkpoint, tokens)
     }
 
     fn read_bank(&self, bank: &HostBank, first: usize) -> Result<BankImage, BackendError> {
@@ -112,7 +111,48 @@ impl<F: KvFormat> Backend for Cpu<F> {
     }
 
     fn write_bank(&self, sizes: BankSizes, image: &BankImage) -> Result<HostBank, BackendError> {
-        Ok(HostBank::from_image(sizes, image))
+        HostBank::from_image(sizes, image)
+    }
+
+    fn memory_of(&self) -> String {
+        "host".to_owned()
+    }
+
+    fn committed(&self, bank: &HostBank) -> usize {
+        bank.state().committed
+    }
+
+    fn memory_changes(&self, bank: &HostBank) -> u64 {
+        bank.memory().changes()
+    }
+
+    fn memory_pieces(&self, bank: &HostBank) -> Vec<Bytes> {
+        bank.memory().pieces().collect()
+    }
+
+    fn export_memory(&self, bank: &HostBank) -> Result<Vec<MemoryPiece>, BackendError> {
+        Ok(bank.memory().export()?)
+    }
+
+    fn adopt_memory(
+        &self,
+        sizes: BankSizes,
+        state: BankState,
+        pieces: Vec<MemoryPiece>,
+    ) -> Result<HostBank, BackendError> {
+        HostBank::adopt(sizes, state, pieces)
+    }
+
+    fn checkpoint_pieces(&self, checkpoint: &HostCheckpoint) -> Vec<Bytes> {
+        checkpoint.memory().pieces().collect()
+    }
+
+    fn export_checkpoint(&self, checkpoint: &HostCheckpoint) -> Result<Vec<MemoryPiece>, BackendError> {
+        Ok(checkpoint.memory().export()?)
+    }
+
+    fn adopt_checkpoint(&self, sizes: BankSizes, pieces: Vec<MemoryPiece>) -> Result<HostCheckpoint, BackendError> {
+        HostCheckpoint::adopt(sizes, pieces)
     }
 
     fn bank_bytes(&self, bank: &HostBank) -> Bytes {

@@ -79,6 +79,9 @@ pub enum RangeError {
         /// What was said.
         announced: Bytes,
     },
+    /// Memory that another process, or another part of this one, still changes.
+    #[error("somebody who is alive holds it")]
+    InUse,
     /// The operating system refused to map it.
     #[error("cannot map a range of {len}: {source}")]
     Map {

@@ -10,6 +10,7 @@ mod printable;
 mod private_file;
 mod progress;
 mod run_dir;
+pub mod service;
 mod signals;
 
 pub use cpu::{CpuError, check_cpu};

@@ -15,6 +15,9 @@ pub trait Progress: Sync {
     /// `done` bytes in all have been read, of [`crate::Plan::bytes_to_read`].
     fn read(&self, done: Bytes);
 
+    /// Everything has arrived and is verified now.
+    fn verifying(&self) {}
+
     /// Something an operator should know, in one line.
     fn note(&self, text: &str);
 }

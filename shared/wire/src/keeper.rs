@@ -1,14 +1,22 @@
-//! What an owner and a keeper say to each other. A keeper holds descriptors while owners come and go.
+//! What a keeper and its clients say to each other. A keeper holds descriptors while owners and workers come and go:
+//! those of weights, and those of conversations.
 //!
 //! The connection on which a set was parked or adopted is its lease: as long as it is open nobody else can adopt the
 //! set, and when it closes the descriptors stay.
+
+mod client;
+
+pub use client::{Keeper, KeeperError};
 
 use crate::{Connection, Deadline, WireError};
 use bincode::{Decode, Encode};
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// What an owner asks a keeper.
+/// How the names of sets begin that hold a conversation each.
+pub const BANK_SETS: &str = "bank-";
+
+/// What a keeper is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum KeeperRequest {
     /// Deposits descriptors, which come with the message, as numbers `first` and following of `total`. With the last of
@@ -24,6 +32,8 @@ pub enum KeeperRequest {
         first: u32,
         /// How many the set has in all.
         total: u32,
+        /// How long it is kept once its lease has closed; `None` for as long as the keeper lives.
+        orphaned_s: Option<u32>,
     },
     /// Asks what is kept under a name.
     Find {
@@ -46,6 +56,11 @@ pub enum KeeperRequest {
         /// How many.
         count: u32,
     },
+    /// Asks what is kept under names that begin so.
+    List {
+        /// How they begin.
+        prefix: String,
+    },
     /// Lets go of a set. Others must not hold its lease.
     Forget {
         /// Name of the set.
@@ -60,6 +75,8 @@ pub enum KeeperReply {
     Done,
     /// To `Find`.
     Found(Option<KeptSet>),
+    /// To `List`: names and sets, in the order of the names.
+    Listed(Vec<(String, KeptSet)>),
     /// To `Fds`: the descriptors came with this message.
     Fds {
         /// Number of the first.

@@ -20,9 +20,9 @@ pub use connection::{Connection, Peer};
 pub use deadline::Deadline;
 pub use error::WireError;
 pub use fd_limit::raise_fd_limit;
-pub use fds::FDS_PER_MESSAGE_MAX;
+pub use fds::{FDS_PER_MESSAGE_MAX, datagram, inherited};
 pub use frame::{FRAME_BODY_MAX, decode, encode};
-pub use keeper::{KeeperRefusal, KeeperReply, KeeperRequest, KeptSet};
+pub use keeper::{BANK_SETS, Keeper, KeeperError, KeeperRefusal, KeeperReply, KeeperRequest, KeptSet};
 pub use message::{
     Event, Hello, MemoryTerm, OwnerStatus, PROTO_MAX, PROTO_MIN, Phase, RangeSize, Refusal, Reply, Request, Want,
     Welcome, WorkerStatus,

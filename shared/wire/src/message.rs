@@ -134,6 +134,8 @@ pub enum Phase {
     Ready,
     /// It is shutting down.
     Draining,
+    /// Everything is in memory, loaded or taken back, and is compared with what it should be.
+    Verifying,
 }
 
 impl Phase {
@@ -166,6 +168,7 @@ impl fmt::Display for Phase {
             Phase::Exporting => f.write_str("exporting"),
             Phase::Ready => f.write_str("ready"),
             Phase::Draining => f.write_str("draining"),
+            Phase::Verifying => f.write_str("verifying"),
         }
     }
 }

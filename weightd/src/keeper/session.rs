@@ -85,14 +85,16 @@ impl Session<'_> {
             return Err(bad("descriptors came with a request that has none"));
         }
         match request {
-            KeeperRequest::Park { set, generation, fingerprint, first, total } => {
+            KeeperRequest::Park { set, generation, fingerprint, first, total, orphaned_s } => {
                 if set.is_empty() || set.len() > NAME_MAX {
                     return Err(bad("a name has 1 to 64 bytes"));
                 }
-                let deposit = Deposit { set, generation, fingerprint, fds };
+                let orphaned = orphaned_s.map(|seconds| Duration::from_secs(seconds.into()));
+                let deposit = Deposit { set, generation, fingerprint, orphaned, fds };
                 self.park(deposit, first, total).inspect_err(|_| self.pending = None)?;
             }
             KeeperRequest::Find { set } => return Ok(KeeperReply::Found(self.holder.find(&set))),
+            KeeperRequest::List { prefix } => return Ok(KeeperReply::Listed(self.holder.list(&prefix))),
             KeeperRequest::Adopt { set, fingerprint } => {
                 self.holder.adopt(&set, fingerprint)?;
                 info!(pid = self.pid, set, "adopted");
@@ -118,8 +120,8 @@ impl Session<'_> {
         let (deposit, total) = match self.pending.take() {
             None if first == 0 => (part, total),
             Some((mut deposit, promised)) => {
-                let continues = (&deposit.set, deposit.generation, deposit.fingerprint, promised)
-                    == (&part.set, part.generation, part.fingerprint, total);
+                let continues = (&deposit.set, deposit.generation, deposit.fingerprint, deposit.orphaned, promised)
+                    == (&part.set, part.generation, part.fingerprint, part.orphaned, total);
                 if !continues || deposit.fds.len() != first as usize {
                     return Err(bad("this is not the next part of the deposit under way"));
                 }

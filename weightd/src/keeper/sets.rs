@@ -1,26 +1,34 @@
 //! What a keeper holds.
 
+use super::fd_store::{Description, FdStore, StoredSet};
 use crate::bell::Bell;
 use ds4_wire::{KeeperRefusal, KeptSet, Peer};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::info;
 
 /// Everything that is kept.
 #[derive(Debug)]
 pub(crate) struct Sets {
     sets_max: usize,
     fds_max: u64,
+    store: FdStore,
     inner: Mutex<Inner>,
     /// Rung when the keeper ends.
     pub(crate) closing: Bell,
+    /// Rung when a lease has closed.
+    pub(super) orphaned: Bell,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     sets: BTreeMap<String, Set>,
     next_lease: u64,
+    /// Numbers sets in the service manager's store.
+    next_stored: u64,
 }
 
 #[derive(Debug)]
@@ -30,6 +38,12 @@ struct Set {
     fds: Arc<[OwnedFd]>,
     /// The connection that parked or adopted it last, if it is still open.
     lease: Option<(u64, u32)>,
+    /// How long it stays when its lease has closed.
+    orphaned: Option<Duration>,
+    /// When that is over.
+    until: Option<Instant>,
+    /// Its id in the service manager's store, if it is there.
+    stored: Option<String>,
 }
 
 /// A complete deposit.
@@ -37,6 +51,7 @@ pub(super) struct Deposit {
     pub(super) set: String,
     pub(super) generation: u64,
     pub(super) fingerprint: [u8; 32],
+    pub(super) orphaned: Option<Duration>,
     pub(super) fds: Vec<OwnedFd>,
 }
 
@@ -48,14 +63,55 @@ pub(super) struct Holder<'a> {
 }
 
 impl Sets {
-    pub(crate) fn new(sets_max: usize, fds_max: u64) -> io::Result<Sets> {
-        Ok(Sets { sets_max, fds_max, inner: Mutex::default(), closing: Bell::new()? })
+    pub(super) fn new(sets_max: usize, fds_max: u64, store: FdStore) -> io::Result<Sets> {
+        Ok(Sets { sets_max, fds_max, store, inner: Mutex::default(), closing: Bell::new()?, orphaned: Bell::new()? })
+    }
+
+    /// Keeps what the service manager has given back. Nobody holds its leases.
+    pub(super) fn take_back(&self, fds: Vec<OwnedFd>, names: &[String]) {
+        let now = Instant::now();
+        for StoredSet { id, what, fds } in self.store.take_back(fds, names) {
+            let mut inner = self.lock();
+            // Ids are numbers; new ones go on behind all that were ever given.
+            inner.next_stored = inner.next_stored.max(id.parse().map_or(0, |id: u64| id + 1));
+            let until = what.orphaned().and_then(|orphaned| now.checked_add(orphaned));
+            let (generation, fingerprint, orphaned) = (what.generation, what.fingerprint, what.orphaned());
+            let stored = Some(id);
+            let set = Set { generation, fingerprint, fds: fds.into(), lease: None, orphaned, until, stored };
+            // Of two of one name the later one was to take the place of the other.
+            let replaced = match inner.sets.get(&what.set) {
+                Some(other) if other.number() > set.number() => Some(set),
+                _ => inner.sets.insert(what.set, set),
+            };
+            drop(inner);
+            replaced.iter().for_each(|set| self.unstore(set));
+        }
+    }
+
+    fn unstore(&self, set: &Set) {
+        if let Some(id) = &set.stored {
+            self.store.remove(id, set.fds.len());
+        }
     }
 
     /// Sets and descriptors.
     pub(crate) fn count(&self) -> (usize, usize) {
         let inner = self.lock();
         (inner.sets.len(), inner.sets.values().map(|set| set.fds.len()).sum())
+    }
+
+    /// Frees what nobody has come back for in time, and says when to look again.
+    pub(super) fn free_expired(&self, now: Instant) -> Option<Instant> {
+        let mut inner = self.lock();
+        inner.sets.retain(|name, set| {
+            let is_over = set.until.is_some_and(|until| until <= now);
+            if is_over {
+                info!(set = name, fds = set.fds.len(), "nobody came back for it: freed");
+                self.unstore(set);
+            }
+            !is_over
+        });
+        inner.sets.values().filter_map(|set| set.until).min()
     }
 
     pub(super) fn holder(&self, peer: Peer) -> Holder<'_> {
@@ -67,6 +123,22 @@ impl Sets {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A thread that panicked with the lock held has left whole sets behind.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Set {
+    /// When it was stored, among others.
+    fn number(&self) -> Option<u64> {
+        self.stored.as_ref()?.parse().ok()
+    }
+
+    fn shown(&self) -> KeptSet {
+        KeptSet {
+            generation: self.generation,
+            fingerprint: self.fingerprint,
+            fds: self.fds.len() as u32,
+            leased_by: self.lease.map(|(_, pid)| pid),
+        }
     }
 }
 
@@ -89,22 +161,31 @@ impl Holder<'_> {
 
     /// Keeps a deposit under this connection's lease, in place of the set of its name.
     pub(super) fn park(&self, deposit: Deposit) -> Result<(), KeeperRefusal> {
-        let Deposit { set, generation, fingerprint, fds } = deposit;
+        let Deposit { set, generation, fingerprint, orphaned, fds } = deposit;
         let mut inner = self.sets.lock();
         self.check_lease(inner.sets.get(&set))?;
         let lease = Some((self.id, self.pid));
-        inner.sets.insert(set, Set { generation, fingerprint, fds: fds.into(), lease });
+        let id = inner.next_stored.to_string();
+        inner.next_stored += 1;
+        let orphaned_ms = orphaned.map(|orphaned| u64::try_from(orphaned.as_millis()).unwrap_or(u64::MAX));
+        let what = Description { set: set.clone(), generation, fingerprint, orphaned_ms, fds: fds.len() };
+        let stored = self.sets.store.store(&id, &what, &fds).then_some(id);
+        let kept = Set { generation, fingerprint, fds: fds.into(), lease, orphaned, until: None, stored };
+        let replaced = inner.sets.insert(set, kept);
+        replaced.iter().for_each(|set| self.sets.unstore(set));
         Ok(())
     }
 
     /// What is kept under a name.
     pub(super) fn find(&self, set: &str) -> Option<KeptSet> {
-        self.sets.lock().sets.get(set).map(|set| KeptSet {
-            generation: set.generation,
-            fingerprint: set.fingerprint,
-            fds: set.fds.len() as u32,
-            leased_by: set.lease.map(|(_, pid)| pid),
-        })
+        self.sets.lock().sets.get(set).map(Set::shown)
+    }
+
+    /// What is kept under names that begin so.
+    pub(super) fn list(&self, prefix: &str) -> Vec<(String, KeptSet)> {
+        let inner = self.sets.lock();
+        let found = inner.sets.iter().filter(|(name, _)| name.starts_with(prefix));
+        found.map(|(name, set)| (name.clone(), set.shown())).collect()
     }
 
     /// Takes a lease over from a connection that is closed.
@@ -117,6 +198,7 @@ impl Holder<'_> {
             return Err(KeeperRefusal::OtherContent);
         }
         set.lease = Some((self.id, self.pid));
+        set.until = None;
         Ok(())
     }
 
@@ -136,7 +218,9 @@ impl Holder<'_> {
         let mut inner = self.sets.lock();
         let found = inner.sets.get(set);
         self.check_lease(found)?;
-        inner.sets.remove(set).map(|_| ()).ok_or(KeeperRefusal::Unknown)
+        let forgotten = inner.sets.remove(set).ok_or(KeeperRefusal::Unknown)?;
+        self.sets.unstore(&forgotten);
+        Ok(())
     }
 
     fn check_lease(&self, set: Option<&Set>) -> Result<(), KeeperRefusal> {
@@ -149,8 +233,13 @@ impl Holder<'_> {
 
 impl Drop for Holder<'_> {
     fn drop(&mut self) {
+        let now = Instant::now();
         for set in self.sets.lock().sets.values_mut() {
-            set.lease = set.lease.filter(|(id, _)| *id != self.id);
+            if set.lease.is_some_and(|(id, _)| id == self.id) {
+                set.lease = None;
+                set.until = set.orphaned.and_then(|orphaned| now.checked_add(orphaned));
+            }
         }
+        self.sets.orphaned.ring();
     }
 }

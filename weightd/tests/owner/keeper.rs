@@ -159,7 +159,7 @@ fn a_second_keeper_is_told_of_the_first() {
 }
 
 fn park(set: &str, first: u32, total: u32) -> KeeperRequest {
-    KeeperRequest::Park { set: set.to_owned(), generation: 1, fingerprint: [7; 32], first, total }
+    KeeperRequest::Park { set: set.to_owned(), generation: 1, fingerprint: [7; 32], first, total, orphaned_s: None }
 }
 
 fn ask(connection: &Connection, request: &KeeperRequest, fds: &[BorrowedFd<'_>]) -> KeeperReply {
@@ -191,6 +191,35 @@ fn a_set_is_adopted_only_when_its_lease_is_closed_and_only_for_the_same_content(
 }
 
 #[test]
+fn what_nobody_comes_back_for_is_freed_when_its_time_is_over_and_not_before() {
+    let rig = Rig::new();
+    let keeper = keeper(&rig);
+    let range = HostRange::create("s", Bytes(5)).unwrap().seal().unwrap();
+    let parked = |connection: &Connection, set: &str, orphaned_s| {
+        let (set, fingerprint) = (set.to_owned(), [7; 32]);
+        let park = KeeperRequest::Park { set, generation: 1, fingerprint, first: 0, total: 1, orphaned_s };
+        assert_eq!(ask(connection, &park, &[range.fd()]), KeeperReply::Done);
+    };
+    let listed = |prefix: &str| {
+        let request = KeeperRequest::List { prefix: prefix.to_owned() };
+        match ask(&connect(&rig), &request, &[]) {
+            KeeperReply::Listed(sets) => sets.into_iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (first, second) = (connect(&rig), connect(&rig));
+    parked(&first, "s", Some(0));
+    parked(&first, "s/long", Some(3600));
+    parked(&first, "t", None);
+    parked(&second, "s/held", Some(0));
+    assert_eq!(listed("s"), ["s", "s/held", "s/long"]);
+    drop(first);
+    until("it is freed", || !listed("s").contains(&"s".to_owned()));
+    assert_eq!((listed("s"), listed("t")), (vec!["s/held".into(), "s/long".into()], vec!["t".to_owned()]));
+    keeper.wait_for_line("nobody came back for it").unwrap();
+}
+
+#[test]
 fn what_is_no_final_memory_or_no_whole_deposit_is_not_kept() {
     let rig = Rig::new();
     let keeper = keeper(&rig);
@@ -207,11 +236,11 @@ fn what_is_no_final_memory_or_no_whole_deposit_is_not_kept() {
     refused(ask(&connection, &park("s", 0, 1), &[]), "a set has descriptors");
     refused(ask(&connection, &park("", 0, 1), &[good.fd()]), "1 to 64 bytes");
     refused(ask(&connection, &park("s", 0, u32::MAX), &[good.fd()]), "descriptors than the");
-    for index in 0..16 {
+    for index in 0..1024 {
         assert_eq!(ask(&connection, &park(&format!("s{index}"), 0, 1), &[good.fd()]), KeeperReply::Done);
     }
-    refused(ask(&connection, &park("s", 0, 1), &[good.fd()]), "more sets than the 16");
-    for index in 0..16 {
+    refused(ask(&connection, &park("s", 0, 1), &[good.fd()]), "more sets than the 1024");
+    for index in 0..1024 {
         ask(&connection, &KeeperRequest::Forget { set: format!("s{index}") }, &[]);
     }
     // Half a deposit goes with its connection.
@@ -238,7 +267,7 @@ fn forge(rig: &Rig, change: impl Fn(&mut WeightsManifest, &mut Vec<OwnedFd>)) {
     note.write_at(0, text.as_bytes()).unwrap();
     let note = note.seal().unwrap();
     let fingerprint = find_parked(&connection).fingerprint;
-    let park = KeeperRequest::Park { set: set(), generation: 1, fingerprint, first: 0, total: 3 };
+    let park = KeeperRequest::Park { set: set(), generation: 1, fingerprint, first: 0, total: 3, orphaned_s: None };
     assert_eq!(ask(&connection, &park, &[note.fd(), fds[0].as_fd(), fds[1].as_fd()]), KeeperReply::Done);
 }
 

@@ -155,7 +155,7 @@ impl Model for Scripted {
         self.inner.export(bank, first_block)
     }
 
-    fn import(&mut self, tokens: Tokens, image: &BankImage) -> Result<BankId, BankError> {
+    fn import(&mut self, tokens: &[TokenId], image: &BankImage) -> Result<BankId, BankError> {
         self.inner.import(tokens, image)
     }
 

@@ -9,7 +9,7 @@ pub mod vocabulary;
 use codec::PlainCodec;
 use ds4_engine::{
     Account, DiskBanks, DiskOptions, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, Keep,
-    RequestFault, Sampling, Watch,
+    RequestFault, Sampling, Stores, Watch,
 };
 use ds4_governor::{Census, Floors, Governor, Observation, Source};
 use ds4_model::{AnswerMemory, AnswerReader, Conversation, LoadedModel, Prompt, PromptCodec, PromptRecord, Tokenizer};
@@ -63,7 +63,7 @@ impl Bench {
         let tokenizer = Arc::new(vocabulary::tokenizer());
         let codec = Arc::new(PlainCodec::new(tokenizer.clone()));
         let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
-        let engine = Engine::start_by(watch.watch(), loaded, options, account(&controls), None).unwrap();
+        let engine = Engine::start_by(watch.watch(), loaded, options, account(&controls), Stores::default()).unwrap();
         (Bench { engine, controls, tokenizer, codec }, watch)
     }
 
@@ -113,7 +113,9 @@ impl<C: PromptCodec + 'static> Bench<C> {
         let disk = DiskBanks::open(&disk, [1; 32], "test/1", &model, tokenizer.clone()).unwrap();
         disk.recall_into(memory);
         let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
-        let engine = Engine::start_with_disk(loaded, options, Account::unlimited(), Some(disk)).unwrap();
+        let engine =
+            Engine::start_with(loaded, options, Account::unlimited(), Stores { disk: Some(disk), parked: None })
+                .unwrap();
         Bench { engine, controls, tokenizer, codec }
     }
 

@@ -364,12 +364,13 @@ impl Model for FakeModel {
         Ok(BankImage { blocks, recurrent: (tokens.len() as u32).to_le_bytes().to_vec() })
     }
 
-    fn import(&mut self, tokens: Tokens, image: &BankImage) -> Result<BankId, BankError> {
-        if self.controls.with(|state| state.refuses_images) || image.recurrent != tokens.0.to_le_bytes() {
+    fn import(&mut self, tokens: &[TokenId], image: &BankImage) -> Result<BankId, BankError> {
+        let count = tokens.len() as u32;
+        if self.controls.with(|state| state.refuses_images) || image.recurrent != count.to_le_bytes() {
             return Err(BankError::Image { problem: "is not one".into() });
         }
         let bytes = image.blocks.iter().flat_map(|block| block.as_ref().as_ref().as_chunks().0);
-        let held = tokens.index() - usize::from(self.controls.with(|state| state.shortens_images));
+        let held = tokens.len() - usize::from(self.controls.with(|state| state.shortens_images));
         let tokens: Vec<TokenId> = bytes.take(held).map(|id| TokenId(u32::from_le_bytes(*id))).collect();
         let checkpoints = BTreeSet::from([tokens.len()]);
         Ok(self.insert(Bank { tokens, checkpoints }))

@@ -1,9 +1,12 @@
 //! One conversation's state: memory, frontier and the checkpoints it can be cut back to.
 
+use ds4_gpu::MemoryPiece;
 use ds4_kernels::backend::{Backend, BackendError};
-use ds4_kernels::bank::{BankImage, BankSizes};
-use ds4_units::{Bytes, Tokens};
+use ds4_kernels::bank::{BLOCK_TOKENS, BankImage, BankSizes, BankState};
+use ds4_model::{Journal, JournalError, Left, Parcel, Pieces};
+use ds4_units::{Bytes, TokenId, Tokens};
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 
 /// Checkpoints that a bank of so many tokens keeps at most; taking one more forgets the oldest. A short conversation
 /// has few places to go back to, and each costs as much as hundreds of its tokens.
@@ -28,30 +31,160 @@ pub(super) struct Bank<B: Backend> {
     pending: u32,
     /// In order of position, none twice.
     checkpoints: VecDeque<(Tokens, B::Checkpoint)>,
+    /// The last checkpoint that the device is known to have copied.
+    settled: Option<Tokens>,
+    /// Another number whenever checkpoints that a journal may name have come or gone.
+    checkpoint_changes: u64,
+    /// For whoever goes on with the bank when this process is killed.
+    journal: Option<Journal>,
+    /// What the journal's list names.
+    listed: Option<Listed>,
+}
+
+/// What a journal's list names: which changes of memory and checkpoints it knows, and the checkpoints by their
+/// positions.
+struct Listed {
+    memory: u64,
+    checkpoints: u64,
+    at: Vec<Tokens>,
+}
+
+/// Why memory that was left is not taken over.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotAdopted {
+    #[error("has a journal that {0}")]
+    Journal(#[from] JournalError),
+    #[error("has {fds} descriptors, and its journal names {named}")]
+    Descriptors { fds: usize, named: usize },
+    #[error("has {} tokens; the context is {}", .tokens.0, .context.0)]
+    TooLong { tokens: Tokens, context: Tokens },
+    #[error("has a token that is none of this vocabulary's")]
+    Token,
+    #[error("cannot be had: {0}")]
+    Memory(#[from] BackendError),
+}
+
+/// What a bank may be here.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) sizes: BankSizes,
+    pub(super) context: Tokens,
+    pub(super) vocabulary: usize,
 }
 
 impl<B: Backend> Bank<B> {
-    pub(super) fn empty(backend: &B, sizes: BankSizes) -> Bank<B> {
-        Bank { memory: backend.new_bank(sizes), tokens: Tokens(0), pending: 0, checkpoints: VecDeque::new() }
+    /// An empty bank, which keeps a journal if it is given one.
+    pub(super) fn empty(backend: &B, sizes: BankSizes, journal: Option<Journal>) -> Bank<B> {
+        Bank::of(backend.new_bank(sizes), Tokens(0), journal)
     }
 
-    /// A second bank with the same state. Blocks may be shared until one of the two writes to them.
-    pub(super) fn fork(&self, backend: &B) -> Result<Bank<B>, BackendError> {
-        let (memory, checkpoints) = (backend.fork(&self.memory)?, self.checkpoints.clone());
-        Ok(Bank { memory, tokens: self.tokens, pending: 0, checkpoints })
+    fn of(memory: B::Bank, tokens: Tokens, journal: Option<Journal>) -> Bank<B> {
+        let checkpoints = VecDeque::new();
+        Bank { memory, tokens, pending: 0, checkpoints, settled: None, checkpoint_changes: 0, journal, listed: None }
     }
 
-    /// A bank of `tokens` tokens with these bytes. Its end is a position it can be cut back to.
+    /// A second bank with the same state.
+    pub(super) fn fork(&self, backend: &B, journal: Option<Journal>) -> Result<Bank<B>, BackendError> {
+        let mut copy = Bank::of(backend.fork(&self.memory)?, self.tokens, journal);
+        copy.checkpoints = self.checkpoints.clone();
+        if let (Some(from), Some(to)) = (&self.journal, &copy.journal) {
+            // They count from the first step on, when the device has made the copy.
+            to.copy_ids(from, self.tokens);
+        }
+        Ok(copy)
+    }
+
+    /// A bank of these tokens with these bytes. Its end is a position it can be cut back to.
     pub(super) fn from_image(
         backend: &B,
         sizes: BankSizes,
-        tokens: Tokens,
+        tokens: &[TokenId],
         image: &BankImage,
+        journal: Option<Journal>,
     ) -> Result<Bank<B>, BackendError> {
         let memory = backend.write_bank(sizes, image)?;
-        let mut bank = Bank { memory, tokens, pending: 0, checkpoints: VecDeque::new() };
+        let mut bank = Bank::of(memory, Tokens(tokens.len() as u32), journal);
+        bank.note(Tokens(0), tokens);
+        bank.write_journal(backend);
         bank.checkpoint(backend)?;
         Ok(bank)
+    }
+
+    /// A bank in the memory that a dead process has left, and its tokens. `fingerprint` is what it must be of.
+    pub(super) fn adopt(
+        backend: &B,
+        bounds: Bounds,
+        fingerprint: [u8; 32],
+        parcel: Parcel,
+    ) -> Result<(Bank<B>, Vec<TokenId>), NotAdopted> {
+        let fds = parcel.fds.len();
+        let mut left_fds = parcel.fds.into_iter();
+        let first = left_fds.next().ok_or(NotAdopted::Descriptors { fds, named: 1 })?;
+        let (journal, Left { tokens: ids, copy, pieces }) = Journal::adopt(first, fingerprint, parcel.epoch)?;
+        let named = 1 + pieces.bank.len() + pieces.checkpoints.iter().map(|(_, lens)| lens.len()).sum::<usize>();
+        if fds != named {
+            return Err(NotAdopted::Descriptors { fds, named });
+        }
+        let tokens = Tokens(ids.len() as u32);
+        if tokens > bounds.context {
+            return Err(NotAdopted::TooLong { tokens, context: bounds.context });
+        }
+        if ids.iter().any(|id| id.index() >= bounds.vocabulary) {
+            return Err(NotAdopted::Token);
+        }
+        let mut checkpoints = VecDeque::with_capacity(pieces.checkpoints.len());
+        for (at, lens) in &pieces.checkpoints {
+            checkpoints.push_back((*at, backend.adopt_checkpoint(bounds.sizes, take(&mut left_fds, lens))?));
+        }
+        // A checkpoint beyond the frontier, or two in the wrong order, would be a defect of who wrote them.
+        let ordered = checkpoints.iter().zip(checkpoints.iter().skip(1)).all(|((a, _), (b, _))| a < b);
+        if !ordered || checkpoints.back().is_some_and(|(at, _)| *at > tokens) {
+            return Err(JournalError::Overlong.into());
+        }
+        let state = BankState { blocks: tokens.index().div_ceil(BLOCK_TOKENS), committed: copy };
+        let memory = backend.adopt_memory(bounds.sizes, state, take(&mut left_fds, &pieces.bank))?;
+        let has_room = journal.capacity() >= bounds.context;
+        let journal = match has_room {
+            true => journal,
+            false => journal.replaced(fingerprint, bounds.context, tokens).map_err(JournalError::from)?,
+        };
+        let mut bank = Bank::of(memory, tokens, Some(journal));
+        bank.checkpoints = checkpoints;
+        bank.settle();
+        if has_room {
+            bank.listed = Some(bank.listing(backend));
+        } else {
+            bank.write_journal(backend);
+        }
+        Ok((bank, ids))
+    }
+
+    /// Which descriptors keep it; `None` while there is nothing to keep, or while the list names what is gone, which
+    /// the next step mends.
+    pub(super) fn epoch(&self, backend: &B) -> Option<u32> {
+        let (journal, listed) = (self.journal.as_ref()?, self.listed.as_ref()?);
+        let is_there = |at: &Tokens| self.checkpoints.iter().any(|(tokens, _)| tokens == at);
+        let is_true = listed.memory == backend.memory_changes(&self.memory) && listed.at.iter().all(is_there);
+        is_true.then_some(journal.epoch())
+    }
+
+    /// When it was used last, in milliseconds since 1970; 0 without a journal.
+    pub(super) fn used_ms(&self) -> u64 {
+        self.journal.as_ref().map_or(0, Journal::used_ms)
+    }
+
+    /// The descriptors that keep it.
+    pub(super) fn parcel(&self, backend: &B) -> Result<Option<Parcel>, BackendError> {
+        let (Some(epoch), Some(journal), Some(listed)) = (self.epoch(backend), &self.journal, &self.listed) else {
+            return Ok(None);
+        };
+        let mut fds = vec![journal.export()?];
+        // A checkpoint taken since is not named yet, and may not have been copied by the device yet.
+        for (_, checkpoint) in self.checkpoints.iter().filter(|(at, _)| listed.at.contains(at)) {
+            fds.extend(backend.export_checkpoint(checkpoint)?.into_iter().map(|piece| piece.fd));
+        }
+        fds.extend(backend.export_memory(&self.memory)?.into_iter().map(|piece| piece.fd));
+        Ok(Some(Parcel { epoch, fds }))
     }
 
     /// Its bytes from block `first` on.
@@ -74,10 +207,13 @@ impl<B: Backend> Bank<B> {
         backend.begin(&mut self.memory, self.tokens.index() + count)
     }
 
-    /// Takes the step's tokens.
-    pub(super) fn commit(&mut self, backend: &B) {
+    /// Takes the step's tokens, which the device has computed.
+    pub(super) fn commit(&mut self, backend: &B, tokens: &[TokenId]) {
+        self.note(self.tokens, tokens);
         backend.commit(&mut self.memory);
         self.tokens.0 += self.pending;
+        self.settle();
+        self.write_journal(backend);
         let last = self.checkpoints.back().map_or(0, |(tokens, _)| tokens.0);
         if self.tokens.0 - last >= CHECKPOINT_INTERVAL {
             // Without this checkpoint the bank is only reused less.
@@ -98,9 +234,13 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Forgets all checkpoints but the latest.
-    pub(super) fn trim(&mut self) {
+    pub(super) fn trim(&mut self, backend: &B) {
         let old = self.checkpoints.len().saturating_sub(CHECKPOINTS_RESTING);
-        self.checkpoints.drain(..old);
+        if old > 0 {
+            self.checkpoints.drain(..old);
+            self.checkpoint_changes += 1;
+            self.write_journal(backend);
+        }
     }
 
     /// The largest position at or below `to` that the bank can be cut to.
@@ -117,11 +257,20 @@ impl<B: Backend> Bank<B> {
         let reached = self.restorable(to);
         if reached < self.tokens {
             self.checkpoints.retain(|(tokens, _)| *tokens <= reached);
+            self.checkpoint_changes += 1;
             match self.checkpoints.back() {
-                Some((tokens, checkpoint)) => backend.restore(&mut self.memory, checkpoint, tokens.index())?,
-                None => self.memory = backend.new_bank(sizes),
+                Some((tokens, checkpoint)) => {
+                    backend.restore(&mut self.memory, checkpoint, tokens.index())?;
+                    self.tokens = reached;
+                    self.settle();
+                    self.write_journal(backend);
+                }
+                None => {
+                    self.void_journal();
+                    self.memory = backend.new_bank(sizes);
+                    self.tokens = reached;
+                }
             }
-            self.tokens = reached;
         }
         Ok(reached)
     }
@@ -132,4 +281,64 @@ impl<B: Backend> Bank<B> {
             self.checkpoints.iter().map(|(_, checkpoint)| backend.checkpoint_bytes(checkpoint).0).sum();
         Bytes(backend.bank_bytes(&self.memory).0 + checkpoints)
     }
+
+    fn note(&self, at: Tokens, tokens: &[TokenId]) {
+        if let Some(journal) = &self.journal {
+            journal.note(at, tokens);
+        }
+    }
+
+    /// Makes the present state the one that a kill leaves. The device must have done everything it depends on.
+    fn write_journal(&mut self, backend: &B) {
+        let Some(mut journal) = self.journal.take() else { return };
+        let changes = (backend.memory_changes(&self.memory), self.checkpoint_changes);
+        let is_listed = self.listed.as_ref().is_some_and(|listed| (listed.memory, listed.checkpoints) == changes);
+        let pieces = (!is_listed).then(|| self.pieces(backend));
+        let committed = journal.commit(self.tokens, backend.committed(&self.memory), pieces.as_ref());
+        self.journal = Some(journal);
+        match committed {
+            Ok(()) if is_listed => {}
+            Ok(()) => self.listed = Some(self.listing(backend)),
+            // Such a bank is left to nobody.
+            Err(_) => self.void_journal(),
+        }
+    }
+
+    fn void_journal(&mut self) {
+        self.listed = None;
+        if let Some(journal) = &self.journal {
+            journal.void();
+        }
+    }
+
+    fn listing(&self, backend: &B) -> Listed {
+        Listed {
+            memory: backend.memory_changes(&self.memory),
+            checkpoints: self.checkpoint_changes,
+            at: self.settled_checkpoints().map(|(at, _)| *at).collect(),
+        }
+    }
+
+    /// The device has done everything that was asked of it for this bank.
+    fn settle(&mut self) {
+        let last = self.checkpoints.back().map(|(at, _)| *at);
+        self.checkpoint_changes += u64::from(self.settled != last);
+        self.settled = last;
+    }
+
+    fn settled_checkpoints(&self) -> impl Iterator<Item = &(Tokens, B::Checkpoint)> {
+        self.checkpoints.iter().filter(|(at, _)| Some(*at) <= self.settled)
+    }
+
+    fn pieces(&self, backend: &B) -> Pieces {
+        Pieces {
+            checkpoints: self.settled_checkpoints().map(|(at, copy)| (*at, backend.checkpoint_pieces(copy))).collect(),
+            bank: backend.memory_pieces(&self.memory),
+        }
+    }
+}
+
+/// The next descriptors, one for each length.
+fn take(fds: &mut impl Iterator<Item = OwnedFd>, lens: &[Bytes]) -> Vec<MemoryPiece> {
+    lens.iter().zip(fds).map(|(&len, fd)| MemoryPiece { fd, len }).collect()
 }

@@ -1,6 +1,6 @@
 //! The model as the engine sees it: banks and steps over one graph.
 
-use super::bank::Bank;
+use super::bank::{Bank, Bounds};
 use super::bind::{self, ModelWeights};
 use super::graph;
 use super::layout::BankLayout;
@@ -12,10 +12,11 @@ use ds4_kernels::backend::{Backend, BackendError, Computed};
 use ds4_kernels::bank::{self as kernels, BLOCK_TOKENS, BankSizes};
 use ds4_kernels::step::Step;
 use ds4_model::{
-    BankError, BankFormat, BankImage, BindOptions, FamilyError, LogitsWanted, Model, ModelInfo, Segment, StepBatch,
-    StepError, StepLogits, TokenWork,
+    Adopted, BankError, BankFormat, BankImage, BindOptions, FamilyError, Journal, LogitsWanted, Model, ModelInfo,
+    Parcel, Segment, StepBatch, StepError, StepLogits, TokenWork,
 };
-use ds4_units::{BankId, Bytes, Tokens};
+use ds4_units::{BankId, Bytes, TokenId, Tokens};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// A DeepSeek V4 model on a backend.
@@ -29,6 +30,8 @@ pub(super) struct DeepSeek4<B: Backend> {
     banks: BTreeMap<BankId, Bank<B>>,
     next_bank: u32,
     repeats: B::Repeats,
+    /// Of what banks are, once journals are kept.
+    fingerprint: Option<[u8; 32]>,
 }
 
 impl<B: Backend> DeepSeek4<B> {
@@ -54,8 +57,8 @@ impl<B: Backend> DeepSeek4<B> {
         }
         let work = tensors::token_work(&shape, weights);
         let weights = bind::bind(&backend, weights, &shape, &layout)?;
-        let (banks, repeats) = (BTreeMap::new(), B::Repeats::default());
-        Ok(DeepSeek4 { info, backend, shape, weights, layout, work, banks, next_bank: 0, repeats })
+        let (banks, repeats, fingerprint) = (BTreeMap::new(), B::Repeats::default(), None);
+        Ok(DeepSeek4 { info, backend, shape, weights, layout, work, banks, next_bank: 0, repeats, fingerprint })
     }
 
     fn check(&self, batch: &StepBatch<'_>) -> Result<(), StepError> {
@@ -108,6 +111,11 @@ impl<B: Backend> DeepSeek4<B> {
         self.banks.get(&bank).ok_or(BankError::UnknownBank(bank))
     }
 
+    /// A journal for a new bank. A bank without one is left to nobody; everything else works.
+    fn journal(&self) -> Option<Journal> {
+        Journal::create(self.fingerprint?, self.info.context).ok()
+    }
+
     fn add(&mut self, bank: Bank<B>) -> BankId {
         let id = BankId(self.next_bank);
         self.next_bank += 1;
@@ -122,7 +130,7 @@ impl<B: Backend> Model for DeepSeek4<B> {
     }
 
     fn open_bank(&mut self) -> BankId {
-        self.add(Bank::empty(&self.backend, self.layout.sizes))
+        self.add(Bank::empty(&self.backend, self.layout.sizes, self.journal()))
     }
 
     fn close_bank(&mut self, bank: BankId) {
@@ -145,7 +153,7 @@ impl<B: Backend> Model for DeepSeek4<B> {
         let computed = self.compute(batch, &mut banks, &wanted);
         for (mut bank, segment) in banks.into_iter().zip(batch.segments) {
             if computed.is_ok() {
-                bank.commit(&self.backend);
+                bank.commit(&self.backend, segment.tokens);
             }
             self.banks.insert(segment.bank, bank);
         }
@@ -179,7 +187,7 @@ impl<B: Backend> Model for DeepSeek4<B> {
         if to > original.tokens() {
             return Err(BankError::PastFrontier { bank: source, frontier: original.tokens(), to });
         }
-        let mut copy = original.fork(&self.backend).map_err(bank_error)?;
+        let mut copy = original.fork(&self.backend, self.journal()).map_err(bank_error)?;
         let reached = copy.truncate(&self.backend, self.layout.sizes, to).map_err(bank_error)?;
         Ok((self.add(copy), reached))
     }
@@ -202,16 +210,46 @@ impl<B: Backend> Model for DeepSeek4<B> {
         Ok(BankImage { blocks: image.blocks, recurrent: image.recurrent })
     }
 
-    fn import(&mut self, tokens: Tokens, image: &BankImage) -> Result<BankId, BankError> {
-        if tokens > self.info.context {
-            let problem = format!("has {} tokens; the context is {}", tokens.0, self.info.context.0);
+    fn import(&mut self, tokens: &[TokenId], image: &BankImage) -> Result<BankId, BankError> {
+        if tokens.len() > self.info.context.index() {
+            let problem = format!("has {} tokens; the context is {}", tokens.len(), self.info.context.0);
             return Err(BankError::Image { problem });
         }
         let refused = |problem| BankError::Image { problem };
-        self.layout.check::<B::Kv>(tokens.index(), image).map_err(refused)?;
+        self.layout.check::<B::Kv>(tokens.len(), image).map_err(refused)?;
         let image = kernels::BankImage { blocks: image.blocks.clone(), recurrent: image.recurrent.clone() };
-        let bank = Bank::from_image(&self.backend, self.layout.sizes, tokens, &image).map_err(bank_error)?;
-        Ok(self.add(bank))
+        let bank = Bank::from_image(&self.backend, self.layout.sizes, tokens, &image, self.journal());
+        Ok(self.add(bank.map_err(bank_error)?))
+    }
+
+    fn keep_journals(&mut self, content: [u8; 32]) {
+        let mut hash = Sha256::new_with_prefix(content);
+        hash.update(self.bank_format().layout);
+        hash.update(self.backend.memory_of());
+        self.fingerprint = Some(hash.finalize().into());
+    }
+
+    fn fingerprint(&self) -> Option<[u8; 32]> {
+        self.fingerprint
+    }
+
+    fn epoch(&self, bank: BankId) -> Option<u32> {
+        self.banks.get(&bank)?.epoch(&self.backend)
+    }
+
+    fn parcel(&self, bank: BankId) -> Result<Option<Parcel>, BankError> {
+        self.bank(bank)?.parcel(&self.backend).map_err(bank_error)
+    }
+
+    fn adopt(&mut self, parcel: Parcel) -> Result<Adopted, BankError> {
+        let left = |problem: String| BankError::Left { problem };
+        let fingerprint = self.fingerprint.ok_or_else(|| left("is not looked for here".into()))?;
+        let (context, vocabulary) = (self.info.context, self.info.vocabulary);
+        let bounds = Bounds { sizes: self.layout.sizes, context, vocabulary };
+        let adopted = Bank::adopt(&self.backend, bounds, fingerprint, parcel);
+        let (bank, tokens) = adopted.map_err(|error| left(error.to_string()))?;
+        let used_ms = bank.used_ms();
+        Ok(Adopted { bank: self.add(bank), tokens, used_ms })
     }
 
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {
@@ -220,7 +258,7 @@ impl<B: Backend> Model for DeepSeek4<B> {
 
     fn trim(&mut self, bank: BankId) {
         if let Some(bank) = self.banks.get_mut(&bank) {
-            bank.trim();
+            bank.trim(&self.backend);
         }
     }
 

@@ -48,7 +48,7 @@ fn a_restored_bank_goes_on_with_the_same_bits_in_another_process() {
             let image = through_bytes(&first.export(bank, 0).expect("banks can be exported"));
             let mut second = kit::load(&path, KvRounding::Exact);
             assert_eq!(first.bank_format(), second.bank_format());
-            let bank = second.import(Tokens(cut as u32), &image).expect("and imported");
+            let bank = second.import(&tokens[..cut], &image).expect("and imported");
             assert_eq!(second.frontier(bank), Some(Tokens(cut as u32)));
             let logits = logits_after(second.as_mut(), bank, &tokens, cut);
             assert!(logits == expected[cut..], "{name} restored at {cut} of {} tokens", tokens.len());
@@ -70,7 +70,7 @@ fn blocks_of_an_earlier_export_with_those_since_make_the_whole_bank() {
     image.blocks.truncate(300 / 128);
     image.blocks.extend(since.blocks);
     image.recurrent = since.recurrent;
-    let restored = model.import(Tokens(650), &image).expect("an import");
+    let restored = model.import(&tokens[..650], &image).expect("an import");
     assert!(logits_after(model.as_mut(), restored, &tokens, 650) == expected[650..]);
 }
 
@@ -83,7 +83,7 @@ fn an_export_is_not_changed_by_what_its_bank_does_next() {
     let bank = filled(model.as_mut(), &tokens[..cut]);
     let image = model.export(bank, 0).expect("an export");
     logits_after(model.as_mut(), bank, &tokens, cut);
-    let restored = model.import(Tokens(cut as u32), &image).expect("an import");
+    let restored = model.import(&tokens[..cut], &image).expect("an import");
     assert!(logits_after(model.as_mut(), restored, &tokens, cut) == expected[cut..]);
     // The imported bank can be cut back to where it was imported, and shares nothing with the image.
     assert_eq!(model.truncate(restored, Tokens(cut as u32)), Ok(Tokens(cut as u32)));
@@ -99,7 +99,9 @@ fn bytes_that_no_bank_can_have_are_refused() {
         let bank = filled(model.as_mut(), tokens);
         let honest = through_bytes(&model.export(bank, 0).expect("an export"));
         let count = Tokens(tokens.len() as u32);
-        let mut refused = |tokens: Tokens, image: &BankImage, part: &str| match model.import(tokens, image) {
+        let mut refused = |tokens: Tokens, image: &BankImage, part: &str| match model
+            .import(&vec![TokenId(1); tokens.index()], image)
+        {
             Err(BankError::Image { problem }) => assert!(problem.contains(part), "{problem}"),
             other => panic!("{part}: {other:?}"),
         };

@@ -1,5 +1,6 @@
 //! The DeepSeek V4 family against independent references.
 
+mod adopted;
 mod demo;
 mod images;
 mod kit;

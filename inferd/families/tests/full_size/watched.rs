@@ -1,8 +1,9 @@
 //! A backend that computes as another does and shows every operation's result to a [`Journal`].
 
 use crate::journal::{Journal, Kind, Seen};
+use ds4_gpu::MemoryPiece;
 use ds4_kernels::backend::{Backend, BackendError, HeadPath, HyperSite, Mlp, Routing};
-use ds4_kernels::bank::{BankImage, BankSizes, BlockPlace, WindowPlace};
+use ds4_kernels::bank::{BankImage, BankSizes, BankState, BlockPlace, WindowPlace};
 use ds4_kernels::compression::{Compressor, Selection};
 use ds4_kernels::cuda::Cuda;
 use ds4_kernels::experts::{EXPERTS_USED, ExpertConstants, Routes};
@@ -183,6 +184,47 @@ impl<B: Observed> Backend for Watched<B> {
 
     fn write_bank(&self, sizes: BankSizes, image: &BankImage) -> Result<Self::Bank, BackendError> {
         self.inner.write_bank(sizes, image)
+    }
+
+    fn memory_of(&self) -> String {
+        self.inner.memory_of()
+    }
+
+    fn committed(&self, bank: &Self::Bank) -> usize {
+        self.inner.committed(bank)
+    }
+
+    fn memory_changes(&self, bank: &Self::Bank) -> u64 {
+        self.inner.memory_changes(bank)
+    }
+
+    fn memory_pieces(&self, bank: &Self::Bank) -> Vec<Bytes> {
+        self.inner.memory_pieces(bank)
+    }
+
+    fn export_memory(&self, bank: &Self::Bank) -> Result<Vec<MemoryPiece>, BackendError> {
+        self.inner.export_memory(bank)
+    }
+
+    fn adopt_memory(
+        &self,
+        sizes: BankSizes,
+        state: BankState,
+        pieces: Vec<MemoryPiece>,
+    ) -> Result<Self::Bank, BackendError> {
+        self.inner.adopt_memory(sizes, state, pieces)
+    }
+
+    fn checkpoint_pieces(&self, checkpoint: &Self::Checkpoint) -> Vec<Bytes> {
+        self.inner.checkpoint_pieces(checkpoint)
+    }
+
+    fn export_checkpoint(&self, checkpoint: &Self::Checkpoint) -> Result<Vec<MemoryPiece>, BackendError> {
+        self.inner.export_checkpoint(checkpoint)
+    }
+
+    fn adopt_checkpoint(&self, sizes: BankSizes, pieces: Vec<MemoryPiece>) -> Result<Self::Checkpoint, BackendError> {
+        self.inner.adopt_checkpoint(sizes, pieces)
     }
 
     fn bank_bytes(&self, bank: &Self::Bank) -> Bytes {

@@ -65,6 +65,7 @@ impl<'a> Loader<'a> {
         self.read(None, &mut lanes, &mut reads)?;
         lanes.iter_mut().try_for_each(Lane::finish)?;
         drop(lanes);
+        self.reading.progress.verifying();
         let digests = self.digests(backing, &ranges, &reads)?;
         let arrived = Arrived { reads: &reads, digests: &digests, ranges: &ranges };
         verify(backing, self, &arrived, options.verify)?;

@@ -1,0 +1,109 @@
+//! A service manager as far as a service sees it: it is told things, holds descriptors, and gives them back at the next
+//! start.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use ds4_wire::datagram;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use tempfile::TempDir;
+
+use crate::process::{PATIENCE, Process};
+
+/// Where descriptors are put before they get the numbers that the service expects.
+const ASIDE: usize = 200;
+
+/// A service manager with a store of descriptors. Dropping it closes them.
+pub struct Manager {
+    folder: TempDir,
+    socket: UnixDatagram,
+    /// By name.
+    store: BTreeMap<String, OwnedFd>,
+    /// Everything it was told, line by line.
+    told: Vec<String>,
+}
+
+impl Manager {
+    /// A manager with an empty store.
+    pub fn new() -> Result<Manager> {
+        let folder = TempDir::new().context("a folder for the socket")?;
+        let socket = UnixDatagram::bind(folder.path().join("notify"))?;
+        Ok(Manager { folder, socket, store: BTreeMap::new(), told: Vec::new() })
+    }
+
+    /// Starts a service as this manager does, with all descriptors of the store.
+    pub fn start(&self, service: &Command) -> Result<Process> {
+        let (mut aside, mut wanted, mut closed) = (String::new(), String::new(), String::new());
+        for (index, fd) in self.store.values().enumerate() {
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+            let (from, number) = (fd.as_raw_fd(), ASIDE + index);
+            aside += &format!(" {number}<&{from}");
+            wanted += &format!(" {}<&{number}", 3 + index);
+            closed += &format!(" {number}<&-");
+        }
+        let names: Vec<&str> = self.store.keys().map(String::as_str).collect();
+        let mut command = Command::new("bash");
+        // The service has to be the process that the numbers are meant for.
+        let script = format!("exec{aside}; exec{wanted}{closed}; export LISTEN_PID=$$; exec \"$0\" \"$@\"");
+        command.arg("-c").arg(if self.store.is_empty() { "exec \"$0\" \"$@\"".to_owned() } else { script });
+        command.arg(service.get_program()).args(service.get_args());
+        command.env("NOTIFY_SOCKET", self.folder.path().join("notify"));
+        command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+        let process = Process::start(command);
+        for fd in self.store.values() {
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        }
+        process
+    }
+
+    /// Blocks until this was told.
+    pub fn wait_for(&mut self, line: &str) -> Result<()> {
+        self.wait_until(line, |manager| manager.told.iter().any(|told| told == line))
+    }
+
+    /// Blocks until the store holds so many descriptors.
+    pub fn wait_for_fds(&mut self, count: usize) -> Result<()> {
+        self.wait_until("descriptors", |manager| manager.store.len() == count)
+    }
+
+    /// Blocks until the store holds so many whole sets of a keeper.
+    pub fn wait_for_sets(&mut self, count: usize) -> Result<()> {
+        self.wait_until("sets", |manager| manager.store.keys().filter(|name| name.ends_with(".set")).count() == count)
+    }
+
+    fn wait_until(&mut self, what: &str, is_it: impl Fn(&Manager) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        self.listen()?;
+        while !is_it(self) {
+            ensure!(Instant::now() < deadline, "{what}: told {:?}, stored {:?}", self.told, self.store.keys());
+            std::thread::sleep(Duration::from_millis(1));
+            self.listen()?;
+        }
+        Ok(())
+    }
+
+    /// Takes everything that has been sent.
+    fn listen(&mut self) -> Result<()> {
+        loop {
+            let (text, fds) = match datagram(self.socket.as_fd()) {
+                Ok(received) => received,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            let text = String::from_utf8(text).context("notifications are text")?;
+            let lines: Vec<&str> = text.lines().collect();
+            let name = lines.iter().find_map(|line| line.strip_prefix("FDNAME=")).unwrap_or("stored").to_owned();
+            if lines.contains(&"FDSTORE=1") {
+                ensure!(fds.len() == 1 && name.len() < 256 && !name.contains(':'), "{text:?} with {} fds", fds.len());
+                self.store.extend(fds.into_iter().map(|fd| (name.clone(), fd)));
+            } else if lines.contains(&"FDSTOREREMOVE=1") {
+                self.store.remove(&name);
+            }
+            self.told.extend(lines.into_iter().map(str::to_owned));
+        }
+    }
+}
