@@ -27,12 +27,15 @@ const EXITS: &[Exit] = &[
 const KEEP_EXITS: &[Exit] = &[Exit::Ok, Exit::Failed, Exit::Usage, Exit::LockHeld];
 
 const KEEP_ABOUT: &str = "\
-Holds the memory of weights while owners come and go.
+Holds the memory of weights and conversations while owners and workers come and go.
 
 An owner parks the weights it has loaded: it gives the keeper descriptors of their \
 memory, which keep it, on a GPU too. When the owner crashes or is upgraded, the next \
-one takes them back and is ready without reading the model. The keeper itself maps \
-nothing and uses no GPU.
+one takes them back and is ready without reading the model. Workers park the memory of \
+conversations in the same way: the next worker goes on with them where a killed one \
+stopped. What no worker comes back for is freed after the time that it named. The keeper \
+itself maps nothing and uses no GPU. Under systemd the descriptors are in the manager's \
+store as well (manifests/systemd), so that even the keeper can be restarted.
 
 It keeps what it has until ds4-weightd --release, or until it is stopped with SIGTERM, \
 which frees everything that no worker uses.";

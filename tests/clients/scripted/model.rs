@@ -158,7 +158,7 @@ impl Model for ScriptedModel {
         self.bank(bank).map(|_| BankImage { blocks: Vec::new(), recurrent: Vec::new() })
     }
 
-    fn import(&mut self, _: Tokens, _: &BankImage) -> Result<BankId, BankError> {
+    fn import(&mut self, _: &[TokenId], _: &BankImage) -> Result<BankId, BankError> {
         Err(BankError::Image { problem: "a scripted bank cannot be brought back".into() })
     }
 
