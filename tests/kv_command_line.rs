@@ -162,7 +162,15 @@ fn the_first_byte_that_differs_is_shown_with_both_sides_and_who_says_it() -> Res
     let other = json!([{"role": "user", "content": "Something else altogether, of some length."}]);
     let output = kept.why(&request(&other), &["--json"])?;
     assert_eq!(output.status.code(), Some(31), "{}", text(&output));
-    assert_eq!(json(&output)?["closest"]["differs"]["in"], "message 1 (user), or what comes before it");
+    assert_eq!(json(&output)?["closest"]["differs"]["in"], "message 1 (user)");
+
+    // Whether it reasons changes how an answer opens, not whose words differ.
+    let reasoning = json!({"messages": edited["messages"], "thinking": {"type": "enabled"}});
+    let why = json(&kept.why(&reasoning, &["--json"])?)?;
+    assert_eq!(why["closest"]["differs"]["in"], "message 2 (assistant)", "{why}");
+    let opening = json!({"messages": messages(FIRST.1, None), "thinking": {"type": "enabled"}});
+    let why = json(&kept.why(&opening, &["--json"])?)?;
+    assert_eq!(why["closest"]["differs"]["in"], "the opening of the answer, which reasons", "{why}");
     Ok(())
 }
 

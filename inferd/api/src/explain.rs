@@ -9,7 +9,8 @@ use crate::surface::Surface;
 use crate::{ApiError, KeepTurns, Settings, chat, completions, generate, messages, responses};
 use ds4_engine::EngineHandle;
 use ds4_model::{
-    AnswerMemory, Conversation, Message, ModelInfo, Piece, Prompt, PromptCodec, PromptRecord, ThinkingMode, Tokenizer,
+    AnswerMemory, AssistantMessage, Conversation, Instructions, Message, ModelInfo, Piece, Prompt, PromptCodec,
+    PromptRecord, PromptText, ThinkingMode, Tokenizer, ToolResult, UserMessage,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -63,14 +64,15 @@ pub struct Explained {
     pub record: PromptRecord,
     /// The rendered bytes, control tokens spelled out.
     pub text: Vec<u8>,
-    /// Where each part's bytes end, in order, and what it is.
+    /// Where each part's bytes begin, in order, and what it is.
     pub parts: Vec<(usize, String)>,
 }
 
 impl Explained {
     /// What the byte at `position` belongs to.
     pub fn part_at(&self, position: usize) -> &str {
-        self.parts.iter().find(|(end, _)| *end > position).map_or("the end of the prompt", |(_, part)| part)
+        let part = self.parts.iter().rev().find(|(start, _)| *start <= position);
+        part.map_or("what comes before message 1: tools, effort, the format of answers", |(_, part)| part)
     }
 }
 
@@ -121,33 +123,31 @@ impl Explainer {
         let wording = S::read(body, reading)?.0.wording;
         let prompt = generate::render(reading, &wording, S::PROMPT_FIELD)?;
         let text = self.spelled(&prompt.rendered);
-        let mut parts = match &wording {
+        let parts = match &wording {
             Wording::Conversation(conversation) => self.parts(conversation, &text),
-            Wording::Raw(_) | Wording::Tokens(_) => Vec::new(),
+            Wording::Raw(_) | Wording::Tokens(_) => vec![(0, S::PROMPT_FIELD.to_owned())],
         };
-        let rest = if parts.is_empty() { S::PROMPT_FIELD.to_owned() } else { opening(&wording) };
-        parts.push((text.len(), rest));
         Ok(Explained { record: prompt.record, text, parts })
     }
 
-    /// How far the prompt is the same when the conversation ends after each of its messages.
+    /// Where the prompt begins to differ when one of its messages says something else.
     fn parts(&self, conversation: &Conversation, text: &[u8]) -> Vec<(usize, String)> {
+        let begins = |index: usize, other: Message| {
+            let mut changed = conversation.clone();
+            changed.messages[index] = other;
+            let prompt = self.serving.codec.render(&changed, &self.memory).ok()?;
+            Some(self.spelled(&prompt).iter().zip(text).take_while(|(a, b)| a == b).count())
+        };
         let mut parts: Vec<(usize, String)> = Vec::new();
-        for count in 1..=conversation.messages.len() {
-            let shorter = Conversation {
-                messages: conversation.messages[..count].to_vec(),
-                prefill: conversation.prefill && count == conversation.messages.len(),
-                ..conversation.clone()
-            };
-            let Ok(prompt) = self.serving.codec.render(&shorter, &self.memory) else { continue };
-            let same = self.spelled(&prompt).iter().zip(text).take_while(|(a, b)| a == b).count();
-            let role = role(&conversation.messages[count - 1]);
-            let name = match count {
-                1 if conversation.tools.schemas.is_empty() => format!("message 1 ({role}), or what comes before it"),
-                1 => format!("message 1 ({role}), or the tools that come before it"),
-                _ => format!("message {count} ({role})"),
-            };
-            parts.push((same.max(parts.last().map_or(0, |(end, _)| *end)), name));
+        let mut push = |start: Option<usize>, name: String| {
+            let least = parts.last().map_or(0, |(start, _)| *start);
+            parts.extend(start.map(|start| (start.max(least), name)));
+        };
+        for (index, message) in conversation.messages.iter().enumerate() {
+            push(begins(index, another(message)), format!("message {} ({})", index + 1, role(message)));
+        }
+        if let Some((index, last)) = conversation.messages.iter().enumerate().next_back() {
+            push(begins(index, longer(last)), opening(conversation));
         }
         parts
     }
@@ -175,11 +175,39 @@ fn role(message: &Message) -> &'static str {
     }
 }
 
-fn opening(wording: &Wording) -> String {
-    match wording {
-        Wording::Conversation(conversation) if conversation.thinking == ThinkingMode::On => {
-            "the opening of the answer, which reasons".into()
+/// What no message says.
+const OTHER: &str = "\u{1}";
+
+/// A message of the same role that differs from its first byte on.
+fn another(message: &Message) -> Message {
+    let text = || PromptText::new(OTHER);
+    match message.clone() {
+        Message::System(body) => Message::System(Instructions { text: text(), ..body }),
+        Message::Developer(body) => Message::Developer(Instructions { text: text(), ..body }),
+        Message::User(user) => Message::User(UserMessage { text: text(), ..user }),
+        Message::Assistant(_) => {
+            let answer = AssistantMessage { reasoning: text(), content: text(), tool_calls: Vec::new() };
+            Message::Assistant(answer)
         }
-        _ => "the opening of the answer".into(),
+        Message::ToolResult(result) => Message::ToolResult(ToolResult { text: text(), ..result }),
+        Message::LatestReminder(_) => Message::LatestReminder(text()),
     }
+}
+
+/// The message, and something after it.
+fn longer(message: &Message) -> Message {
+    let more = |text: &PromptText| PromptText::new(format!("{}{OTHER}", text.as_str()));
+    match message.clone() {
+        Message::System(body) => Message::System(Instructions { text: more(&body.text), ..body }),
+        Message::Developer(body) => Message::Developer(Instructions { text: more(&body.text), ..body }),
+        Message::User(user) => Message::User(UserMessage { text: more(&user.text), ..user }),
+        Message::Assistant(answer) => Message::Assistant(AssistantMessage { content: more(&answer.content), ..answer }),
+        Message::ToolResult(result) => Message::ToolResult(ToolResult { text: more(&result.text), ..result }),
+        Message::LatestReminder(text) => Message::LatestReminder(more(&text)),
+    }
+}
+
+fn opening(conversation: &Conversation) -> String {
+    let reasons = if conversation.thinking == ThinkingMode::On { ", which reasons" } else { "" };
+    format!("the opening of the answer{reasons}")
 }
