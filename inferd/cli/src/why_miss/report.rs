@@ -69,6 +69,9 @@ fn why(answer: &Answer<'_>) -> String {
     if all {
         return "it goes on from the conversation that has most in common with it".into();
     }
+    if closest.common == answer.request.text.len() && closest.common < closest.bytes {
+        return "the closest conversation goes on where the request ends, and is kept from later tokens on only".into();
+    }
     if closest.common < closest.bytes {
         let part = answer.request.part_at(closest.common);
         return match &answer.hit {
