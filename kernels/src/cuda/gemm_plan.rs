@@ -133,7 +133,8 @@ mod tests {
     fn tiles_grow_with_the_rows_as_far_as_all_multiprocessors_have_some() {
         assert_eq!(HOPPER.for_rows(2048, 1, 128), TileRows::Many);
         assert_eq!(HOPPER.for_rows(2048, 1, 2), TileRows::Few);
-        assert_eq!(HOPPER.for_rows(40, 1, 16), TileRows::Some);
+        assert_eq!(HOPPER.for_rows(40, 1, 16), TileRows::Few);
+        assert_eq!(HOPPER.for_rows(64, 1, 128), TileRows::Some);
         assert_eq!(HOPPER.for_groups(10), TileRows::Few);
         assert_eq!(HOPPER.for_groups(48), TileRows::Some);
         assert_eq!(HOPPER.for_groups(96), TileRows::Many);
