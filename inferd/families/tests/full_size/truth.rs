@@ -27,7 +27,8 @@ const CHOOSING: Prompt = (0, 2100);
 const COSINE_LEAST: f64 = 0.999;
 /// The same for one prompt whose decisions are free to fall otherwise. The mean of all prompts is held to the other bar.
 const COSINE_LEAST_FREE: f64 = 0.99;
-/// An operation's largest difference on equal inputs, as a share of the largest value: many rows are multiplied as half floats.
+/// An operation's largest difference on equal inputs, as a share of the largest value: many rows are multiplied as half
+/// floats.
 const OPERATION_MOST: f32 = 2e-3;
 /// Rows whose last places may be chosen otherwise: scores differ in their last bits. One of so many.
 const CHOICES_PER_OTHER: usize = 1000;
