@@ -88,6 +88,48 @@ static __device__ __forceinline__ void load_queries(const Attention &a, uint32_t
         }
 }
 
+// The same from queries as they were multiplied. The block's threads all take part.
+static __device__ __forceinline__ void load_raw_queries(const Attention &a, uint32_t row, uint32_t position, uint32_t head, uint32_t slice,
+                                                          uint32_t high[4][4], uint32_t low[4][4]) {
+    __shared__ float squares[HEADS][16];
+    __shared__ Turn turns[PAIRS];
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = threadIdx.x % 4, slices = a.width / SLICE;
+    float2 pairs[4][4];
+    float sums[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (uint32_t s = 0; s < 4; s++)
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t own = head + g + 8 * (i % 2), channel = slice * SLICE + 16 * s + 2 * t + 8 * (i / 2);
+            pairs[s][i] = {0.0f, 0.0f};
+            if (own < a.heads) pairs[s][i] = *(const float2 *)(a.queries + ((size_t)row * a.heads + own) * a.width + channel);
+            sums[i % 2] = fmaf(pairs[s][i].x, pairs[s][i].x, fmaf(pairs[s][i].y, pairs[s][i].y, sums[i % 2]));
+        }
+#pragma unroll
+    for (uint32_t half = 0; half < 2; half++) {
+        sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
+        sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 2);
+        if (t == 0) squares[g + 8 * half][slice] = sums[half];
+    }
+    if (slice + 1 == slices) turns[lane] = turn_at(a.rope, lane, position);
+    __syncthreads();
+    float scales[2];
+#pragma unroll
+    for (uint32_t half = 0; half < 2; half++) {
+        float all = 0.0f;
+        for (uint32_t other = 0; other < slices; other++) all += squares[g + 8 * half][other];
+        scales[half] = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(all, (float)a.width) + a.epsilon));
+    }
+#pragma unroll
+    for (uint32_t s = 0; s < 4; s++)
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            float2 pair = {pairs[s][i].x * scales[i % 2], pairs[s][i].y * scales[i % 2]};
+            if (slice + 1 == slices) pair = turned(pair, turns[8 * s + t + 4 * (i / 2)]);
+            split(pair, high[s][i], low[s][i]);
+        }
+}
+
 // A warp expands its slice of 32 rows, one a lane; rows that do not exist are zero.
 template <typename Slice> static __device__ __forceinline__ void expand_rows(const Keys &keys, uint32_t first, uint32_t slice, const Places &at) {
     const uint32_t lane = threadIdx.x % 32, key = first + lane, offset = lane * at.row_bytes + slice * SLICE * 2;
@@ -207,7 +249,7 @@ static __device__ __forceinline__ void write_sums(const float sums[8][4], float 
 }
 
 // Grid: rows, groups of sixteen heads, shares of the rows seen.
-template <typename Slice> static __device__ void attend(Step step, const Attention &a) {
+template <typename Slice, bool RAW> static __device__ void attend(const Step &step, const Attention &a) {
     extern __shared__ __align__(16) uint8_t shared[];
     const Places at(shared, a.width, Slice::HAS_LOW);
     const uint32_t row = blockIdx.x, head = blockIdx.y * HEADS, slice = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
@@ -216,7 +258,8 @@ template <typename Slice> static __device__ void attend(Step step, const Attenti
     const uint32_t from = blockIdx.z * each, to = min(tiles, from + each);
     if (threadIdx.x < HEADS) at.top[threadIdx.x] = __uint_as_float(0xff800000u), at.sum[threadIdx.x] = 0.0f;
     uint32_t high[4][4], low[4][4];
-    load_queries(a, row, head, slice, high, low);
+    if (RAW) load_raw_queries(a, row, step.positions[row], head, slice, high, low);
+    else load_queries(a, row, head, slice, high, low);
     float sums[8][4] = {};
     for (uint32_t tile = from; tile < to; tile++) {
         expand_rows<Slice>(keys, tile * KEYS, slice, at);
@@ -232,7 +275,7 @@ template <typename Slice> static __device__ void attend(Step step, const Attenti
         const uint32_t local = g + 8 * half, own = head + local;
         if (own >= a.heads) continue;
         const float top = at.top[local], sum = at.sum[local];
-        if (gridDim.z == 1) {
+        if (!RAW && gridDim.z == 1) {
             // The sink takes its share of the weights and has no value.
             const float sink = a.sinks[own], all = fmaxf(top, sink), shrink = exponential(top - all);
             const float factor = shrink / (sum * shrink + exponential(sink - all));
@@ -262,5 +305,51 @@ extern "C" __global__ void attend_combine(const __grid_constant__ Attention a, u
     }
 }
 
-extern "C" __global__ void attend_packed(Step step, const __grid_constant__ Attention attention) { attend<PackedSlice>(step, attention); }
-extern "C" __global__ void attend_plain(Step step, const __grid_constant__ Attention attention) { attend<PlainSlice>(step, attention); }
+// Shares at most: a block has a warp's lanes for their weights.
+static const uint32_t SHARES_MAX = 128;
+
+// The same for raw queries, results turned back. A thread two pairs of channels.
+extern "C" __global__ void __launch_bounds__(128) attend_combine_raw(Step step, const __grid_constant__ Attention a, uint32_t shares) {
+    __shared__ float weights[SHARES_MAX], tops[4], sums[4];
+    const size_t head = (size_t)blockIdx.x * a.heads + blockIdx.y;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const float nothing = __uint_as_float(0xff800000u), sink = a.sinks[blockIdx.y];
+    float2 own = {nothing, 0.0f};
+    if (threadIdx.x < shares) own = a.shares[head * shares + threadIdx.x];
+    float top = own.x;
+    for (uint32_t other = 16; other > 0; other /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, other));
+    if (lane == 0) tops[warp] = top;
+    __syncthreads();
+    top = fmaxf(fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3])), sink);
+    const float weight = exponential(own.x - top);
+    const float sum = sum_over_warp(own.y * weight);
+    if (lane == 0) sums[warp] = sum;
+    if (threadIdx.x < SHARES_MAX) weights[threadIdx.x] = weight;
+    __syncthreads();
+    const float scale = __fdiv_rn(1.0f, exponential(sink - top) + ((sums[0] + sums[1]) + (sums[2] + sums[3])));
+    for (uint32_t quad = threadIdx.x; quad < a.width / 4; quad += blockDim.x) {
+        float4 all = {0.0f, 0.0f, 0.0f, 0.0f};
+        const float4 *parts = (const float4 *)(a.partial + head * shares * a.width) + quad;
+#pragma unroll 8
+        for (uint32_t share = 0; share < shares; share++) {
+            const float4 part = parts[share * (a.width / 4)];
+            const float by = weights[share];
+            all.x = fmaf(part.x, by, all.x), all.y = fmaf(part.y, by, all.y), all.z = fmaf(part.z, by, all.z), all.w = fmaf(part.w, by, all.w);
+        }
+        float2 pairs[2] = {{all.x * scale, all.y * scale}, {all.z * scale, all.w * scale}};
+        const uint32_t first = (a.width - ROTARY) / 2;
+        if (2 * quad >= first)
+#pragma unroll
+            for (uint32_t i = 0; i < 2; i++) {
+                Turn turn = turn_at(a.rope, 2 * quad + i - first, step.positions[blockIdx.x]);
+                turn.sine = -turn.sine;
+                pairs[i] = turned(pairs[i], turn);
+            }
+        ((float4 *)(a.out + head * a.width))[quad] = {pairs[0].x, pairs[0].y, pairs[1].x, pairs[1].y};
+    }
+}
+
+extern "C" __global__ void attend_packed(Step step, const __grid_constant__ Attention attention) { attend<PackedSlice, false>(step, attention); }
+extern "C" __global__ void attend_plain(Step step, const __grid_constant__ Attention attention) { attend<PlainSlice, false>(step, attention); }
+extern "C" __global__ void attend_raw_packed(Step step, const __grid_constant__ Attention attention) { attend<PackedSlice, true>(step, attention); }
+extern "C" __global__ void attend_raw_plain(Step step, const __grid_constant__ Attention attention) { attend<PlainSlice, true>(step, attention); }

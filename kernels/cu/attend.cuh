@@ -17,6 +17,10 @@ struct Attention {
     float2 *shares;
     uint32_t heads, width, window_offset, rows_offset, ratio, top;
     RowArray array;
+    // For queries as they were multiplied, which are normalised and turned with attention.
+    Rope rope;
+    float epsilon;
+    uint32_t reserved;
 };
 
 // The rows that one query sees, in order: raw ones, then compressed ones.

@@ -99,6 +99,21 @@ static __device__ __forceinline__ void load_eight(float (&x)[8], const float *ro
     for (uint32_t i = 0; i < 8; i++) x[i] = first + i < columns ? row[first + i] : 0.0f;
 }
 
+// Calls `stage(index, channels)` for every index below `all` that is this warp's turn. `load(channels, index)` is called
+// for some of them ahead, so that their ways to memory overlap.
+template <uint32_t AHEAD, class Load, class Stage> static __device__ __forceinline__ void stage_all(uint32_t all, const Load &load, const Stage &stage) {
+#pragma unroll 1
+    for (uint32_t first = threadIdx.x >> 5; first < all; first += AHEAD * FEW_WARPS) {
+        float x[AHEAD][8];
+#pragma unroll
+        for (uint32_t i = 0; i < AHEAD; i++)
+            if (first + i * FEW_WARPS < all) load(x[i], first + i * FEW_WARPS);
+#pragma unroll
+        for (uint32_t i = 0; i < AHEAD; i++)
+            if (first + i * FEW_WARPS < all) stage(x[i], first + i * FEW_WARPS);
+    }
+}
+
 static __device__ __forceinline__ int both(int high, int low) { return high * 256 + low; }
 
 // Weights of 16 rows by 256 channels, as a lane (g, t) has them of rows g and g + 8.

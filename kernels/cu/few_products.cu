@@ -91,13 +91,16 @@ static __device__ __forceinline__ float stage_halves(uint32_t planes, const floa
 
 // The rows' channels of a part in shared memory, block by block, row by row; then their scales.
 template <class Of> static __device__ __forceinline__ void stage(const Products &p, uint32_t part, uint32_t planes, uint32_t scales) {
-    const uint32_t all = few_blocks(p.columns) * p.rows, lane = threadIdx.x & 31;
-    for (uint32_t i = threadIdx.x / 32; i < all; i += FEW_WARPS) {
-        float x[8];
-        load_eight(x, p.input + ((size_t)(i % p.rows) * p.parts + part) * p.columns, i / p.rows * CHANNELS + 8 * lane, p.columns);
-        const float scale = Of::IS_HALF ? stage_halves(planes + i * Of::ROW_BYTES, x) : stage_eight(planes + i * Of::ROW_BYTES, 0, x);
-        if (lane == 0) store_shared_4(scales + 4 * i, __float_as_uint(scale));
-    }
+    const uint32_t lane = threadIdx.x & 31;
+    stage_all<2>(
+        few_blocks(p.columns) * p.rows,
+        [&](float (&x)[8], uint32_t i) {
+            load_eight(x, p.input + ((size_t)(i % p.rows) * p.parts + part) * p.columns, i / p.rows * CHANNELS + 8 * lane, p.columns);
+        },
+        [&](const float (&x)[8], uint32_t i) {
+            const float scale = Of::IS_HALF ? stage_halves(planes + i * Of::ROW_BYTES, x) : stage_eight(planes + i * Of::ROW_BYTES, 0, x);
+            if (lane == 0) store_shared_4(scales + 4 * i, __float_as_uint(scale));
+        });
 }
 
 // How a panel's channels are cut for one warp at a time, per format.

@@ -23,14 +23,39 @@ struct Router {
 
 static __device__ __forceinline__ float score(float logit) { return sqrtf(fmaxf(logit, 0) + log1pf(exponential(-fabsf(logit)))); }
 
-// Larger floats give larger numbers, and of equal ones the lower id.
-static __device__ __forceinline__ uint64_t order(float x, uint32_t id) {
+// Larger floats give larger numbers, and none gives 0.
+static __device__ __forceinline__ uint32_t order(float x) {
     const uint32_t bits = __float_as_uint(x);
-    return (uint64_t)(bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u)) << 32 | (0xffffffffu - id);
+    return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+}
+
+// The best six of a row's experts by score and bias, the lower id of equals: lane `rank` gets its expert. A lane keeps
+// the scores of every 32nd in registers.
+template <uint32_t EACH> static __device__ __forceinline__ uint32_t best_experts(const float *logits, const float *bias, uint32_t stack) {
+    const uint32_t lane = threadIdx.x & 31;
+    uint32_t keys[EACH], chosen = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+        const uint32_t id = i * 32 + lane;
+        keys[i] = id < stack ? order(score(logits[id]) + (bias ? bias[id] : 0)) : 0;
+    }
+#pragma unroll
+    for (uint32_t rank = 0; rank < EXPERTS_USED; rank++) {
+        uint32_t best = keys[0], place = 0;
+#pragma unroll
+        for (uint32_t i = 1; i < EACH; i++)
+            if (keys[i] > best) best = keys[i], place = i;
+        const uint32_t most = __reduce_max_sync(0xffffffffu, best);
+        const uint32_t id = __reduce_min_sync(0xffffffffu, best == most ? place * 32 + lane : 0xffffffffu);
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            if (i * 32 + lane == id) keys[i] = 0;
+        if (lane == rank) chosen = id;
+    }
+    return min(chosen, stack - 1);
 }
 
 extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32) route(Router router) {
-    extern __shared__ uint64_t keys_of_block[];
     wait_for_previous();
     let_next_start();
     const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = blockIdx.x * ROUTE_WARPS + warp;
@@ -39,21 +64,10 @@ extern "C" __global__ void __launch_bounds__(ROUTE_WARPS * 32) route(Router rout
     uint32_t chosen = 0;        // lane `rank` holds its expert
     if (router.fixed) {
         if (lane < EXPERTS_USED) chosen = min(router.fixed[(size_t)router.tokens[row] * EXPERTS_USED + lane], router.stack - 1);
+    } else if (router.stack <= 256) {
+        chosen = best_experts<8>(logits, router.bias, router.stack);
     } else {
-        uint64_t *keys = keys_of_block + warp * router.stack;
-        for (uint32_t id = lane; id < router.stack; id += 32) keys[id] = order(score(logits[id]) + (router.bias ? router.bias[id] : 0), id);
-        uint64_t limit = ~0ull;
-        for (uint32_t rank = 0; rank < EXPERTS_USED; rank++) {
-            uint64_t best = 0;
-            for (uint32_t id = lane; id < router.stack; id += 32)
-                if (keys[id] < limit && keys[id] > best) best = keys[id];
-            for (int step = 16; step; step >>= 1) {
-                const uint64_t other = __shfl_xor_sync(0xffffffffu, best, step);
-                if (other > best) best = other;
-            }
-            limit = best;
-            if (lane == rank) chosen = 0xffffffffu - (uint32_t)best;
-        }
+        chosen = best_experts<32>(logits, router.bias, router.stack);
     }
     const float own = lane < EXPERTS_USED ? score(logits[chosen]) : 0;
     float sum = 0;

@@ -101,6 +101,39 @@ pub enum Routing<B: Backend> {
     ByToken(B::ExpertTable),
 }
 
+/// A layer's experts.
+#[derive(Debug)]
+pub struct Experts<'a, B: Backend> {
+    /// `[experts, E]`.
+    pub router: &'a B::Matrix,
+    /// How its logits choose.
+    pub routing: &'a Routing<B>,
+    /// A stack each.
+    pub routed: &'a Mlp<B>,
+    /// One, for every row.
+    pub shared: &'a Mlp<B>,
+    /// Clamps and scales.
+    pub constants: &'a ExpertConstants,
+}
+
+/// What attention does with the products of its input.
+#[derive(Debug)]
+pub struct Settling<'a, B: Backend> {
+    /// Multiplies the query's normalised low rank.
+    pub low_norm: &'a B::Vector,
+    /// Multiplies normalised new rows.
+    pub row_norm: &'a B::Vector,
+    /// Under the roots.
+    pub epsilon: f32,
+    /// Turns new rows.
+    pub rope: &'a Rope,
+    /// Where new rows go.
+    pub window: WindowPlace,
+}
+
+/// A compressor with the products it takes: values and gates.
+pub type Feed<'a, B> = (&'a Compressor<<B as Backend>::Vector>, <B as Backend>::Rows, <B as Backend>::Rows);
+
 /// What a step gives back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Computed {
@@ -261,6 +294,17 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn mix(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &Self::Rows) -> Mixed<Self::Rows>;
     /// Merges a block's output into the streams.
     fn merge(&self, streams: &mut Self::Rows, merge: &Self::Rows, output: &Self::Rows);
+    /// A product, merged. The site that comes next is named so that it may be begun.
+    fn multiply_and_merge(
+        &self,
+        matrix: &Self::Matrix,
+        rows: &Self::Rows,
+        [streams, merge]: [&mut Self::Rows; 2],
+        _next: Option<&HyperSite<Self>>,
+    ) {
+        let output = self.multiply(matrix, rows);
+        self.merge(streams, merge, &output);
+    }
     /// The head's input from the streams of the step's wanted rows.
     fn collapse(
         &self,
@@ -280,6 +324,16 @@ pub trait Backend: Send + Sync + Sized + 'static {
         values: &Self::Rows,
         gates: &Self::Rows,
     );
+    /// Everything between the products of attention's input and those of the query's low rank.
+    fn settle(
+        &self,
+        step: &mut Step<'_, Self::Bank>,
+        settling: &Settling<'_, Self>,
+        [low, rows]: [&mut Self::Rows; 2],
+        feeds: &[Feed<'_, Self>],
+    ) {
+        settle(self, step, settling, [low, rows], feeds);
+    }
     /// A selection of every finished row.
     fn select_all(&self, step: &Step<'_, Self::Bank>) -> Self::Selection;
     /// The `top` best finished rows for every query, by index rows in `place`.
@@ -335,6 +389,20 @@ pub trait Backend: Send + Sync + Sized + 'static {
         rows: &Self::Rows,
     ) -> Self::Rows;
 
+    /// The router's product, its routes, their experts, and the sum merged. The site that comes next is named so that
+    /// it may be begun.
+    fn feed_forward_and_merge(
+        &self,
+        step: &Step<'_, Self::Bank>,
+        experts: &Experts<'_, Self>,
+        rows: &Self::Rows,
+        [streams, merge]: [&mut Self::Rows; 2],
+        _next: Option<&HyperSite<Self>>,
+    ) {
+        let output = feed_forward(self, step, experts, rows);
+        self.merge(streams, merge, &output);
+    }
+
     /// Waits for the operations that made these rows and brings them to the host.
     fn download(&self, rows: Self::Rows) -> Result<Rows, BackendError>;
 }
@@ -368,4 +436,33 @@ pub(crate) fn attend_one_by_one<B: Backend>(
     let mut heads = backend.attend(step, window, compressed, &queries, new_rows, path.sinks);
     backend.rotate_back(&mut heads, path.width, path.rope, step);
     backend.multiply_groups(path.output, path.groups, &heads)
+}
+
+/// [`Backend::settle`] by its single operations.
+pub fn settle<B: Backend>(
+    backend: &B,
+    step: &mut Step<'_, B::Bank>,
+    settling: &Settling<'_, B>,
+    [low, rows]: [&mut B::Rows; 2],
+    feeds: &[Feed<'_, B>],
+) {
+    backend.normalize(low, settling.low_norm, settling.epsilon);
+    backend.normalize(rows, settling.row_norm, settling.epsilon);
+    backend.rotate(rows, settling.window.array.width, settling.rope, step);
+    backend.store_window(step, settling.window, rows);
+    for (compressor, values, gates) in feeds {
+        backend.compress(step, compressor, values, gates);
+    }
+}
+
+/// The feed-forward site's output by single operations.
+pub fn feed_forward<B: Backend>(
+    backend: &B,
+    step: &Step<'_, B::Bank>,
+    experts: &Experts<'_, B>,
+    rows: &B::Rows,
+) -> B::Rows {
+    let logits = backend.multiply(experts.router, rows);
+    let routes = backend.route(step, &logits, experts.routing, experts.constants);
+    backend.feed_forward(experts.routed, experts.shared, experts.constants, &routes, rows)
 }

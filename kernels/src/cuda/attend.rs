@@ -5,11 +5,13 @@ use super::bank::DeviceBank;
 use super::device::Device;
 use super::layout::ArrayArgument;
 use super::loader::Loader;
+use super::rotate::RopeArgument;
 use super::rows::DeviceRows;
 use super::select::DeviceSelection;
 use super::vector::DeviceVector;
 use crate::bank::{BlockPlace, WINDOW, WindowPlace};
 use crate::kv_rows::KvFormat;
+use crate::rope::Rope;
 use crate::step::Step;
 use bytemuck::NoUninit;
 use ds4_gpu::DevicePtr;
@@ -27,11 +29,16 @@ const SCORE_STRIDE: usize = 40;
 /// The widest head: what a block's threads and shared memory are good for.
 pub(crate) const WIDTH_MAX: usize = 512;
 const COMBINE_THREADS: u32 = 128;
+/// Shares of a query's rows at most: the combining kernel has a thread for each.
+const SHARES_MAX: usize = 128;
 
 pub(crate) struct Kernels {
     packed: Function,
     plain: Function,
     combine: Function,
+    raw_packed: Function,
+    raw_plain: Function,
+    raw_combine: Function,
 }
 
 impl Kernels {
@@ -41,7 +48,12 @@ impl Kernels {
             packed: function("attend_packed")?,
             plain: function("attend_plain")?,
             combine: function("attend_combine")?,
+            raw_packed: function("attend_raw_packed")?,
+            raw_plain: function("attend_raw_plain")?,
+            raw_combine: function("attend_combine_raw")?,
         };
+        kernels.raw_packed.allow_shared(shared_bytes(WIDTH_MAX, 1))?;
+        kernels.raw_plain.allow_shared(shared_bytes(WIDTH_MAX, 2))?;
         kernels.packed.allow_shared(shared_bytes(WIDTH_MAX, 1))?;
         kernels.plain.allow_shared(shared_bytes(WIDTH_MAX, 2))?;
         Ok(kernels)
@@ -75,9 +87,12 @@ pub(super) struct AttentionArgument {
     ratio: u32,
     top: u32,
     array: ArrayArgument,
+    rope: RopeArgument,
+    epsilon: f32,
+    reserved: u32,
 }
 
-// SAFETY: `repr(C)`, eight 8-byte fields, then eight 4-byte ones: no padding.
+// SAFETY: `repr(C)`, eight 8-byte fields, eight 4-byte ones, doubles, two 4-byte ones: no padding.
 unsafe impl NoUninit for AttentionArgument {}
 
 impl AttentionArgument {
@@ -109,11 +124,23 @@ impl AttentionArgument {
             ratio: compressed.map_or(0, |(place, _)| place.ratio() as u32),
             top: chosen.map_or(0, |chosen| chosen.top as u32),
             array: compressed.map_or(ArrayArgument::default(), |(place, _)| ArrayArgument::new(place.array)),
+            rope: RopeArgument::default(),
+            epsilon: 0.0,
+            reserved: 0,
         }
     }
 }
 
-/// `[rows][heads * width]`, before the inverse rotation.
+/// What is done to queries and results beside attention.
+#[derive(Clone, Copy)]
+pub(crate) enum Queries<'a> {
+    /// Nothing.
+    Ready,
+    /// Each head is normalised and turned before, and turned back after.
+    Raw { rope: &'a Rope, epsilon: f32 },
+}
+
+/// `[rows][heads * width]`.
 pub(crate) fn attend<F: KvFormat>(
     device: &Device,
     step: &Step<'_, DeviceBank>,
@@ -121,17 +148,24 @@ pub(crate) fn attend<F: KvFormat>(
     compressed: Option<(BlockPlace, &DeviceSelection)>,
     [queries, new_rows]: [&DeviceRows; 2],
     sinks: &DeviceVector,
+    are: Queries<'_>,
 ) -> DeviceRows {
     let (len, width, heads) = (step.len(), new_rows.width(), sinks.len());
     assert!(width <= WIDTH_MAX && width.is_multiple_of(SLICE), "a head of {width} channels");
     let out = device.rows(len, heads * width);
     let shares = shares(device, step, compressed, heads);
-    let partial = (shares > 1).then(|| Partial::take(device, len * heads * shares, width));
+    let (is_raw, rope, epsilon) = match are {
+        Queries::Ready => (false, RopeArgument::default(), 0.0),
+        Queries::Raw { rope, epsilon } => (true, RopeArgument::new(rope), epsilon),
+    };
+    let partial = (shares > 1 || is_raw).then(|| Partial::take(device, len * heads * shares, width));
     let address = |scratch: Option<&Scratch>| scratch.map_or(DevicePtr(0), Scratch::address);
     let argument = AttentionArgument {
         out: out.address(),
         partial: address(partial.as_ref().map(|partial| &partial.sums)),
         shares: address(partial.as_ref().map(|partial| &partial.shares)),
+        rope,
+        epsilon,
         ..AttentionArgument::new(window, compressed, [queries, new_rows], sinks)
     };
     let kernels = &device.kernels.attend;
@@ -140,12 +174,18 @@ pub(crate) fn attend<F: KvFormat>(
         .grid([len as u32, heads.div_ceil(HEADS) as u32, shares as u32])
         .shared(shared_bytes(width, planes));
     let args = Args::new().with(device.step()).with(argument);
+    let [packed, plain] =
+        if is_raw { [&kernels.raw_packed, &kernels.raw_plain] } else { [&kernels.packed, &kernels.plain] };
     // SAFETY: a block per row, sixteen heads and share; the step's banks have their windows and the blocks of every
     // finished row, of which the selection names only such; sums of shares have their memory.
-    unsafe { device.launch(super::of_format::<F>(&kernels.packed, &kernels.plain), launch, &args) };
-    if shares > 1 {
+    unsafe { device.launch(super::of_format::<F>(packed, plain), launch, &args) };
+    let launch = Launch::new(0, COMBINE_THREADS).grid([len as u32, heads as u32, 1]);
+    if is_raw {
+        let args = Args::new().with(device.step()).with(argument).with(shares as u32);
+        // SAFETY: a block per row and head; the kernel before it has written every share.
+        unsafe { device.launch(&kernels.raw_combine, launch, &args) };
+    } else if shares > 1 {
         let args = Args::new().with(argument).with(shares as u32);
-        let launch = Launch::new(0, COMBINE_THREADS).grid([len as u32, heads as u32, 1]);
         // SAFETY: a block per row and head; the kernel before it has written every share.
         unsafe { device.launch(&kernels.combine, launch, &args) };
     }
@@ -182,5 +222,5 @@ fn shares(
             DeviceSelection::Chosen(chosen) => chosen.top.min(longest / place.ratio()),
         });
     let wanted = (2 * device.gpu.multiprocessors() as usize).div_ceil(blocks.max(1));
-    wanted.clamp(1, seen.div_ceil(KEYS).max(1))
+    wanted.clamp(1, seen.div_ceil(KEYS).clamp(1, SHARES_MAX))
 }

@@ -10,10 +10,13 @@ use super::rows::DeviceRows;
 use super::select::DeviceSelection;
 use super::vector::DeviceVector;
 use super::{
-    attend, attend_many, compress, embed, feed_forward, hyper_connection, matrix, multiply, normalize, repeat, rotate,
-    route, select, store_window,
+    attend, attend_many, compress, embed, feed_forward, few, hyper_connection, matrix, multiply, normalize, repeat,
+    rotate, route, select, store_window,
 };
-use crate::backend::{Backend, BackendError, Computed, HeadPath, HyperSite, Mlp, Routing, attend_one_by_one};
+use crate::backend::{
+    self, Backend, BackendError, Computed, Experts, Feed, HeadPath, HyperSite, Mlp, Routing, Settling,
+    attend_one_by_one,
+};
 use crate::bank::{BankImage, BankSizes, BankState, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants};
@@ -251,12 +254,53 @@ impl<F: KvFormat> Backend for Cuda<F> {
     }
 
     fn mix(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &DeviceRows) -> Mixed<DeviceRows> {
-        let mixes = hyper_connection::Mixes::new(&self.device, &site.mix, streams);
-        hyper_connection::mix(&self.device, &vectors(site), constants, streams, &mixes)
+        few::mix(&self.device, &site.mix, &vectors(site), constants, streams).unwrap_or_else(|| {
+            let mixes = hyper_connection::Mixes::new(&self.device, &site.mix, streams);
+            hyper_connection::mix(&self.device, &vectors(site), constants, streams, &mixes)
+        })
     }
 
     fn merge(&self, streams: &mut DeviceRows, merge: &DeviceRows, output: &DeviceRows) {
         hyper_connection::merge(&self.device, streams, merge, output);
+    }
+
+    fn multiply_and_merge(
+        &self,
+        matrix: &DeviceMatrix,
+        rows: &DeviceRows,
+        [streams, merge]: [&mut DeviceRows; 2],
+        next: Option<&HyperSite<Self>>,
+    ) {
+        if !few::multiply_and_merge(&self.device, matrix, rows, [&mut *streams, &mut *merge], next) {
+            let output = self.multiply(matrix, rows);
+            self.merge(streams, merge, &output);
+        }
+    }
+
+    fn feed_forward_and_merge(
+        &self,
+        step: &Step<'_, DeviceBank>,
+        experts: &Experts<'_, Self>,
+        rows: &DeviceRows,
+        [streams, merge]: [&mut DeviceRows; 2],
+        next: Option<&HyperSite<Self>>,
+    ) {
+        if !few::feed_forward_and_merge(&self.device, experts, rows, [&mut *streams, &mut *merge], next) {
+            let output = backend::feed_forward(self, step, experts, rows);
+            self.merge(streams, merge, &output);
+        }
+    }
+
+    fn settle(
+        &self,
+        step: &mut Step<'_, DeviceBank>,
+        settling: &Settling<'_, Self>,
+        [low, rows]: [&mut DeviceRows; 2],
+        feeds: &[Feed<'_, Self>],
+    ) {
+        if !few::settle::<F, Self>(&self.device, step, settling, [&mut *low, &mut *rows], feeds) {
+            backend::settle(self, step, settling, [low, rows], feeds);
+        }
     }
 
     fn collapse(
@@ -309,7 +353,8 @@ impl<F: KvFormat> Backend for Cuda<F> {
         new_rows: &DeviceRows,
         sinks: &DeviceVector,
     ) -> DeviceRows {
-        attend::attend::<F>(&self.device, step, window, compressed, [queries, new_rows], sinks)
+        let are = attend::Queries::Ready;
+        attend::attend::<F>(&self.device, step, window, compressed, [queries, new_rows], sinks, are)
     }
 
     fn attend_heads(
@@ -321,6 +366,12 @@ impl<F: KvFormat> Backend for Cuda<F> {
         new_rows: &DeviceRows,
         path: &HeadPath<'_, Self>,
     ) -> DeviceRows {
+        if few::takes(step) {
+            let are = attend::Queries::Raw { rope: path.rope, epsilon: path.epsilon };
+            let rows = [&queries, new_rows];
+            let heads = attend::attend::<F>(&self.device, step, window, compressed, rows, path.sinks, are);
+            return self.multiply_groups(path.output, path.groups, &heads);
+        }
         match attend_many::takes::<F>(&self.device, step.len(), path) {
             Some(kernels) => {
                 let rows = [&queries, new_rows];

@@ -27,9 +27,9 @@ impl Kernels {
 }
 
 /// A compressor as its kernel takes it. `cu/compress.cu` has the same structure.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[repr(C)]
-struct CompressorArgument {
+pub(super) struct CompressorArgument {
     rope: RopeArgument,
     values: DevicePtr,
     gates: DevicePtr,
@@ -49,6 +49,31 @@ struct CompressorArgument {
 // SAFETY: `repr(C)`, 8-byte fields first, then ten 4-byte ones: no padding.
 unsafe impl NoUninit for CompressorArgument {}
 
+impl CompressorArgument {
+    pub(super) fn new(
+        compressor: &Compressor<DeviceVector>,
+        values: &DeviceRows,
+        gates: &DeviceRows,
+    ) -> CompressorArgument {
+        CompressorArgument {
+            rope: RopeArgument::new(&compressor.rope),
+            values: values.address(),
+            gates: gates.address(),
+            bias: compressor.position_bias.address(),
+            norm: compressor.norm.address(),
+            ratio: compressor.ratio as u32,
+            channels: compressor.channels as u32,
+            overlapped: u32::from(compressor.overlapped),
+            pool_offset: compressor.pool.offset as u32,
+            rows_offset: compressor.rows.offset as u32,
+            is_index: u32::from(compressor.kind == RowKind::Index),
+            array: ArrayArgument::new(compressor.rows.array),
+            norm_epsilon: compressor.norm_epsilon,
+            reserved: 0,
+        }
+    }
+}
+
 pub(crate) fn compress<F: KvFormat>(
     device: &Device,
     step: &Step<'_, DeviceBank>,
@@ -56,22 +81,7 @@ pub(crate) fn compress<F: KvFormat>(
     values: &DeviceRows,
     gates: &DeviceRows,
 ) {
-    let argument = CompressorArgument {
-        rope: RopeArgument::new(&compressor.rope),
-        values: values.address(),
-        gates: gates.address(),
-        bias: compressor.position_bias.address(),
-        norm: compressor.norm.address(),
-        ratio: compressor.ratio as u32,
-        channels: compressor.channels as u32,
-        overlapped: u32::from(compressor.overlapped),
-        pool_offset: compressor.pool.offset as u32,
-        rows_offset: compressor.rows.offset as u32,
-        is_index: u32::from(compressor.kind == RowKind::Index),
-        array: ArrayArgument::new(compressor.rows.array),
-        norm_epsilon: compressor.norm_epsilon,
-        reserved: 0,
-    };
+    let argument = CompressorArgument::new(compressor, values, gates);
     let args = Args::new().with(device.step()).with(argument);
     // A segment of `n` rows touches at most so many windows, wherever it starts.
     let most = (step.longest().div_ceil(compressor.ratio) + 1) as u32;

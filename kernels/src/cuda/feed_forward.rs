@@ -23,7 +23,8 @@ pub(super) fn feed_forward<B: Backend<Matrix = DeviceMatrix>>(
     routes: &DeviceRoutes,
     rows: &DeviceRows,
 ) -> DeviceRows {
-    if let Some(out) = few::feed_forward(device, routed, shared, constants, routes, rows) {
+    let outputs = few::routed(device, [routed, shared], constants, routes, rows);
+    if let Some(out) = outputs {
         return out;
     }
     if are_many(routed, rows) {

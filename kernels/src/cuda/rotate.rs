@@ -20,7 +20,7 @@ impl Kernels {
 }
 
 /// A rope as kernels take it. `cu/rope.cuh` has the same structure.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct RopeArgument([f64; 32]);
 

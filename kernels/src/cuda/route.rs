@@ -58,13 +58,8 @@ unsafe impl bytemuck::NoUninit for Router {}
 impl Kernels {
     pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
         let route = loader.function("route", "route")?;
-        route.allow_shared(shared_bytes(STACK_MAX))?;
         Ok(Kernels { route })
     }
-}
-
-fn shared_bytes(stack: usize) -> u32 {
-    (WARPS * stack * size_of::<u64>()) as u32
 }
 
 impl ExpertTable {
@@ -121,7 +116,7 @@ where
         scale: constants.weight_scale,
         reserved: 0,
     };
-    let start = Launch::new(rows.div_ceil(WARPS) as u32, (WARPS * 32) as u32).shared(shared_bytes(stack)).overlap();
+    let start = Launch::new(rows.div_ceil(WARPS) as u32, (WARPS * 32) as u32).overlap();
     // SAFETY: the lists were made for `rows` rows, the step has a token for each, and tokens lie in the vocabulary,
     // which is what the table covers.
     unsafe { device.launch(&device.kernels.route.route, start, &Args::new().with(router)) };

@@ -14,11 +14,22 @@ pub struct DeviceRows {
     operand: OnceCell<Scratch>,
     /// The same for products with many rows, by order.
     gemm_operands: [OnceCell<OwnGemmOperand>; 2],
+    /// What the kernel that wrote the rows as streams has left for the mixing of the next site.
+    pub(super) begun: Option<Begun>,
+}
+
+/// A site's mixes, as sums over panels of channels.
+pub(super) struct Begun {
+    /// The site's mixing matrix.
+    pub(super) matrix: DevicePtr,
+    pub(super) partials: Scratch,
+    pub(super) panels: usize,
 }
 
 impl DeviceRows {
     pub(crate) fn new(memory: Scratch, len: usize, width: usize) -> DeviceRows {
-        DeviceRows { memory, len, width, operand: OnceCell::new(), gemm_operands: Default::default() }
+        let gemm_operands = Default::default();
+        DeviceRows { memory, len, width, operand: OnceCell::new(), gemm_operands, begun: None }
     }
 
     /// Where the first value is.
@@ -30,6 +41,7 @@ impl DeviceRows {
     pub(crate) fn changed(&mut self) -> DevicePtr {
         self.operand.take();
         self.gemm_operands.iter_mut().for_each(|operand| drop(operand.take()));
+        self.begun = None;
         self.address()
     }
 

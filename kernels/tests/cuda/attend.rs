@@ -3,12 +3,12 @@
 use crate::data::matrix;
 use crate::kit::{Pair, assert_close, rows, up};
 use crate::multiply::FEW;
-use ds4_kernels::backend::HeadPath;
+use ds4_kernels::backend::{HeadPath, Settling};
 use ds4_kernels::bank::{BLOCK_TOKENS, BankSizes, BlockPlace, PoolPlace, WINDOW, WindowPlace, pool_floats};
 use ds4_kernels::compression::{Compressor, RowKind};
 use ds4_kernels::kv_rows::{KvFormat, PackedRows, PlainRows, RowArray};
 use ds4_kernels::rope::Rope;
-use ds4_kernels::{Backend, Matrix};
+use ds4_kernels::{Backend, Matrix, Rows};
 use ds4_units::TensorType;
 
 struct Shape {
@@ -181,6 +181,9 @@ impl Run<'_> {
         take: impl Fn(&ds4_kernels::Rows) -> B::Rows,
         gates: &dyn Fn(usize) -> (ds4_kernels::Rows, ds4_kernels::Rows),
     ) -> B::Rows {
+        if let Some(output) = self.output {
+            return self.all_the_way_on(backend, step, take, gates, output);
+        }
         let mut new = take(self.new);
         backend.store_window(step, self.places.window, &mut new);
         let feed = |step: &mut _, kind, pool, rows: BlockPlace, ratio| {
@@ -196,17 +199,54 @@ impl Run<'_> {
         });
         let compressed = selection.as_ref().map(|selection| (self.places.rows, selection));
         let sinks = backend.vector(self.sinks.to_vec()).unwrap();
-        if let Some(output) = self.output {
-            let path = HeadPath {
-                width: self.new.width(),
-                epsilon: 1e-6,
-                rope: &Rope::new(10_000.0, None),
-                sinks: &sinks,
-                output: &backend.matrix(output.clone()).unwrap(),
-                groups: self.sinks.len() / PART_HEADS,
-            };
-            return backend.attend_heads(step, self.places.window, compressed, take(self.queries), &new, &path);
-        }
         backend.attend(step, self.places.window, compressed, &take(self.queries), &new, &sinks)
+    }
+
+    /// From the products of a site's input to that of its heads' results, which it returns beside the low rank.
+    fn all_the_way_on<B: Backend>(
+        &self,
+        backend: &B,
+        step: &mut ds4_kernels::step::Step<'_, B::Bank>,
+        take: impl Fn(&Rows) -> B::Rows,
+        gates: &dyn Fn(usize) -> (Rows, Rows),
+        output: &Matrix,
+    ) -> B::Rows {
+        let vector = |seed, len| backend.vector(rows(seed, 1, len).into_values()).unwrap();
+        let (low_norm, row_norm) = (vector(91, 256), vector(92, self.new.width()));
+        let rope = Rope::new(10_000.0, None);
+        let window = self.places.window;
+        let settling = Settling { low_norm: &low_norm, row_norm: &row_norm, epsilon: 1e-6, rope: &rope, window };
+        let places = [(RowKind::Attention, self.places.rows), (RowKind::Index, self.places.index)];
+        let count = self.ratio.map_or(0, |_| 1 + usize::from(self.top.is_some()));
+        let each = places.iter().zip(self.places.pools).take(count);
+        let compressors: Vec<_> =
+            each.map(|(&(kind, rows), pool)| compressor(backend, self.ratio.unwrap(), kind, pool, rows)).collect();
+        let feed = |compressor| {
+            let &Compressor { channels, overlapped, .. } = compressor;
+            let (values, gates) = gates(channels * if overlapped { 2 } else { 1 });
+            (compressor, take(&values), take(&gates))
+        };
+        let feeds: Vec<_> = compressors.iter().map(feed).collect();
+        let (mut low, mut new) = (take(&rows(93, step.len(), 256)), take(self.new));
+        backend.settle(step, &settling, [&mut low, &mut new], &feeds);
+        let selection = match (self.ratio, self.top) {
+            (Some(_), Some(top)) => {
+                backend.select(step, self.places.index, top, &take(self.index[0]), &take(self.index[1]))
+            }
+            _ => backend.select_all(step),
+        };
+        let path = HeadPath {
+            width: self.new.width(),
+            epsilon: 1e-6,
+            rope: &rope,
+            sinks: &backend.vector(self.sinks.to_vec()).unwrap(),
+            output: &backend.matrix(output.clone()).unwrap(),
+            groups: self.sinks.len() / PART_HEADS,
+        };
+        let compressed = self.ratio.map(|_| (self.places.rows, &selection));
+        let heads = backend.attend_heads(step, window, compressed, take(self.queries), &new, &path);
+        let (heads, low) = (backend.download(heads).unwrap(), backend.download(low).unwrap());
+        let both = heads.iter().zip(low.iter()).flat_map(|(heads, low)| heads.iter().chain(low).copied());
+        take(&Rows::from_values(heads.width() + low.width(), both.collect()))
     }
 }

@@ -9,6 +9,7 @@ mod embed;
 mod feed_forward;
 mod hyper_connection;
 mod kit;
+mod merging;
 mod multiply;
 mod normalize;
 mod rotate;

@@ -4,7 +4,7 @@
 
 use super::bind::{Attention, CompressorWeights, FeedForward, ModelWeights};
 use super::shape::{INDEX_WIDTH, Shape};
-use ds4_kernels::backend::{Backend, HeadPath};
+use ds4_kernels::backend::{Backend, Experts, HeadPath, Settling};
 use ds4_kernels::hyper_connection::HyperConstants;
 use ds4_kernels::step::Step;
 
@@ -21,13 +21,15 @@ pub(super) fn forward<B: Backend>(
         iterations: shape.sinkhorn_iterations,
     };
     let mut streams = backend.embed(&weights.embedding, step);
-    for layer in &weights.layers {
-        let mixed = backend.mix(&layer.attention_site, &constants, &streams);
+    for (index, layer) in weights.layers.iter().enumerate() {
+        let mut mixed = backend.mix(&layer.attention_site, &constants, &streams);
         let output = attention(backend, &layer.attention, shape, step, &mixed.input);
-        backend.merge(&mut streams, &mixed.merge, &output);
-        let mixed = backend.mix(&layer.feed_forward_site, &constants, &streams);
-        let output = feed_forward(backend, &layer.feed_forward, step, &mixed.input);
-        backend.merge(&mut streams, &mixed.merge, &output);
+        let into = [&mut streams, &mut mixed.merge];
+        backend.multiply_and_merge(&layer.attention.output_b, &output, into, Some(&layer.feed_forward_site));
+        let mut mixed = backend.mix(&layer.feed_forward_site, &constants, &streams);
+        let next = weights.layers.get(index + 1).map(|next| &next.attention_site);
+        let into = [&mut streams, &mut mixed.merge];
+        backend.feed_forward_and_merge(step, &experts(&layer.feed_forward), &mixed.input, into, next);
     }
     if step.wanted.is_empty() {
         return None;
@@ -36,6 +38,7 @@ pub(super) fn forward<B: Backend>(
     Some(backend.multiply(&weights.output, &collapsed))
 }
 
+/// The low rank of attention's output.
 fn attention<B: Backend>(
     backend: &B,
     layer: &Attention<B>,
@@ -43,20 +46,39 @@ fn attention<B: Backend>(
     step: &mut Step<'_, B::Bank>,
     input: &B::Rows,
 ) -> B::Rows {
-    let mut low = backend.multiply(&layer.query_a, input);
-    backend.normalize(&mut low, &layer.query_a_norm, shape.norm_epsilon);
-    let queries = backend.multiply(&layer.query_b, &low);
+    // The indexer chooses only where there are more rows than it may choose.
+    let many = |keys: &CompressorWeights<B>| keys.compressor.finished(step.reach()) > shape.index_top;
+    let chooser = layer.indexer.as_ref().filter(|indexer| many(&indexer.keys));
+    let compressors = || layer.rows.iter().chain(layer.indexer.iter().map(|indexer| &indexer.keys));
 
-    let mut rows = backend.multiply(&layer.kv, input);
-    backend.normalize(&mut rows, &layer.kv_norm, shape.norm_epsilon);
-    backend.rotate(&mut rows, shape.head_width, &layer.rope, step);
-    backend.store_window(step, layer.window, &mut rows);
+    let mut matrices = vec![&layer.query_a, &layer.kv];
+    matrices.extend(compressors().flat_map(|compressor| [&compressor.values, &compressor.gates]));
+    matrices.extend(chooser.map(|indexer| &indexer.head_weights));
+    let mut products = backend.multiply_all(&matrices, input).into_iter();
+    let mut next = || products.next().expect("a result for every matrix");
+    let (mut low, mut rows) = (next(), next());
+    let feeds: Vec<_> = compressors().map(|weights| (&weights.compressor, next(), next())).collect();
+    let settling = Settling {
+        low_norm: &layer.query_a_norm,
+        row_norm: &layer.kv_norm,
+        epsilon: shape.norm_epsilon,
+        rope: &layer.rope,
+        window: layer.window,
+    };
+    backend.settle(step, &settling, [&mut low, &mut rows], &feeds);
 
-    let compressed = layer.rows.as_ref().map(|compressed| {
-        compress(backend, compressed, step, input);
-        (compressed.compressor.rows, select(backend, layer, shape, step, input, &low))
-    });
-    let compressed = compressed.as_ref().map(|(place, selection)| (*place, selection));
+    let (queries, selection) = match chooser {
+        None => (backend.multiply(&layer.query_b, &low), backend.select_all(step)),
+        Some(indexer) => {
+            let mut both = backend.multiply_all(&[&layer.query_b, &indexer.queries], &low).into_iter();
+            let mut product = || both.next().expect("a result for every matrix");
+            let (queries, mut index_queries) = (product(), product());
+            backend.rotate(&mut index_queries, INDEX_WIDTH, &layer.rope, step);
+            let place = indexer.keys.compressor.rows;
+            (queries, backend.select(step, place, shape.index_top, &index_queries, &next()))
+        }
+    };
+    let compressed = layer.rows.as_ref().map(|compressed| (compressed.compressor.rows, &selection));
     let path = HeadPath {
         width: shape.head_width,
         epsilon: shape.norm_epsilon,
@@ -65,42 +87,10 @@ fn attention<B: Backend>(
         output: &layer.output_a,
         groups: shape.output_groups,
     };
-    let low = backend.attend_heads(step, layer.window, compressed, queries, &rows, &path);
-    backend.multiply(&layer.output_b, &low)
+    backend.attend_heads(step, layer.window, compressed, queries, &rows, &path)
 }
 
-/// Feeds the input to a compressor.
-fn compress<B: Backend>(backend: &B, weights: &CompressorWeights<B>, step: &mut Step<'_, B::Bank>, input: &B::Rows) {
-    let values = backend.multiply(&weights.values, input);
-    let gates = backend.multiply(&weights.gates, input);
-    backend.compress(step, &weights.compressor, &values, &gates);
-}
-
-/// The compressed rows each query sees. The indexer only computes where there are more than it may choose.
-fn select<B: Backend>(
-    backend: &B,
-    layer: &Attention<B>,
-    shape: &Shape,
-    step: &mut Step<'_, B::Bank>,
-    input: &B::Rows,
-    low: &B::Rows,
-) -> B::Selection {
-    let Some(indexer) = &layer.indexer else {
-        return backend.select_all(step);
-    };
-    compress(backend, &indexer.keys, step, input);
-    let keys = &indexer.keys.compressor;
-    if keys.finished(step.reach()) <= shape.index_top {
-        return backend.select_all(step);
-    }
-    let mut queries = backend.multiply(&indexer.queries, low);
-    backend.rotate(&mut queries, INDEX_WIDTH, &layer.rope, step);
-    let head_weights = backend.multiply(&indexer.head_weights, input);
-    backend.select(step, keys.rows, shape.index_top, &queries, &head_weights)
-}
-
-fn feed_forward<B: Backend>(backend: &B, layer: &FeedForward<B>, step: &Step<'_, B::Bank>, input: &B::Rows) -> B::Rows {
-    let logits = backend.multiply(&layer.router, input);
-    let routes = backend.route(step, &logits, &layer.routing, &layer.constants);
-    backend.feed_forward(&layer.routed, &layer.shared, &layer.constants, &routes, input)
+fn experts<B: Backend>(layer: &FeedForward<B>) -> Experts<'_, B> {
+    let FeedForward { router, routing, routed, shared, constants } = layer;
+    Experts { router, routing, routed, shared, constants }
 }

@@ -1,17 +1,21 @@
 //! The feed-forward site for few rows, in two launches.
 
-use super::merge::MergeArgument;
+use super::merge::{self, MergeArgument};
+use super::products::multiply_all;
 use super::{PANEL, PLANE, ROW_PLANES, ROWS_FEW, ROWS_MAX, SHARED_MAX, THREADS, WARPS, blocks, panels};
-use crate::backend::{Backend, Mlp};
+use crate::backend::{Backend, Experts, HyperSite, Mlp};
 use crate::cuda::device::Device;
 use crate::cuda::loader::Loader;
 use crate::cuda::matrix::DeviceMatrix;
-use crate::cuda::route::DeviceRoutes;
+use crate::cuda::multiply;
+use crate::cuda::route::{self, DeviceRoutes, ExpertTable};
 use crate::cuda::rows::DeviceRows;
+use crate::cuda::vector::DeviceVector;
 use crate::experts::{EXPERTS_USED, ExpertConstants};
 use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
 use ds4_units::TensorType;
+use std::ops::Range;
 
 /// Shared memory of the tables of IQ2_XXS, a copy a bank, and of a plane of zeros.
 const TABLES: usize = 384 * 32 * 4;
@@ -19,11 +23,14 @@ const ZEROS: usize = PLANE + 32;
 /// Bytes that a warp of `few_down` has for each routed row, and beside the shared expert's.
 const DOWN_ONE: usize = ROW_PLANES + 64;
 const DOWN_SCALES: usize = 64;
+/// Rows that are taken at most, in several launches: for more, those that share an expert read it together.
+const EXPERT_ROWS_MAX: usize = 32;
 /// Blocks of threads for every multiprocessor.
-const BLOCKS_EACH: usize = 2;
+const UP_BLOCKS: usize = 3;
+const DOWN_BLOCKS: usize = 2;
 
 pub(crate) struct Kernels {
-    up: [Function; 2],
+    up: Function,
     down: [Function; 2],
 }
 
@@ -34,10 +41,7 @@ impl Kernels {
             function.allow_shared(SHARED_MAX as u32)?;
             Ok(function)
         };
-        Ok(Kernels {
-            up: [function("few_up_1")?, function("few_up_2")?],
-            down: [function("few_down_1")?, function("few_down_2")?],
-        })
+        Ok(Kernels { up: function("few_up")?, down: [function("few_down_1")?, function("few_down_2")?] })
     }
 }
 
@@ -47,16 +51,15 @@ impl Kernels {
 struct Up {
     input: DevicePtr,
     routed: [DevicePtr; 2],
-    shared: [DevicePtr; 2],
     experts: DevicePtr,
     weights: DevicePtr,
     hidden: DevicePtr,
     columns: u32,
     outputs: u32,
     rows: u32,
-    shared_blocks: u32,
     stack: u32,
     clamp: f32,
+    reserved: u32,
 }
 
 /// `Down` of the same.
@@ -65,6 +68,7 @@ struct Up {
 struct Down {
     merge: MergeArgument,
     hidden: DevicePtr,
+    shared: [DevicePtr; 2],
     down: DevicePtr,
     shared_down: DevicePtr,
     experts: DevicePtr,
@@ -73,76 +77,141 @@ struct Down {
     outputs: u32,
     rows: u32,
     stack: u32,
+    clamp: f32,
+    reserved: u32,
 }
 
-// SAFETY: eight addresses and six words: every byte belongs to a field.
+// SAFETY: six addresses and six words: every byte belongs to a field.
 unsafe impl bytemuck::NoUninit for Up {}
-// SAFETY: a structure without gaps whose size is a multiple of 8, five addresses and four words.
+// SAFETY: a structure without gaps whose size is a multiple of 8, seven addresses and six words.
 unsafe impl bytemuck::NoUninit for Down {}
 
 /// `shared(x) + sum of weight * expert(x)` for every row, if these kernels take the experts.
-pub(in crate::cuda) fn feed_forward<B: Backend<Matrix = DeviceMatrix>>(
+pub(in crate::cuda) fn routed<B: Backend<Matrix = DeviceMatrix>>(
     device: &Device,
-    routed: &Mlp<B>,
-    shared: &Mlp<B>,
+    [routed, shared]: [&Mlp<B>; 2],
     constants: &ExpertConstants,
     routes: &DeviceRoutes,
     rows: &DeviceRows,
 ) -> Option<DeviceRows> {
-    let (hidden, width, stack) = (routed.gate.columns(), routed.gate.rows(), routed.gate.stack());
-    let up_shared = (TABLES + ZEROS + blocks(hidden) * (ROW_PLANES + 4))
-        .max(blocks(hidden) * rows.len() * (ROW_PLANES + size_of::<f32>()));
-    let down_shared = ZEROS + WARPS * (2 * DOWN_ONE + rows.len() * ROW_PLANES + DOWN_SCALES);
-    let takes = rows.len() <= ROWS_MAX
-        && [&routed.gate, &routed.up].iter().all(|matrix| matrix.kind() == TensorType::IQ2_XXS)
-        && routed.down.kind() == TensorType::Q2_K
-        && [&shared.gate, &shared.up, &shared.down].iter().all(|matrix| matrix.kind() == TensorType::Q8_0)
-        && shared.gate.rows() == width
-        && width.is_multiple_of(PANEL)
-        && hidden.is_multiple_of(PANEL)
-        && up_shared.max(down_shared) <= SHARED_MAX;
-    if !takes {
-        return None;
+    let site = Site::of([routed, shared], constants, rows)?;
+    let products = multiply::multiply_all(device, &[&shared.gate, &shared.up], rows);
+    let out = device.rows(rows.len(), site.hidden);
+    for first in (0..rows.len()).step_by(ROWS_MAX) {
+        let span = first..rows.len().min(first + ROWS_MAX);
+        let to = out.address().offset((first * site.hidden * size_of::<f32>()) as u64);
+        site.launch(device, &products, routes, rows, span, (MergeArgument::default(), to));
     }
-    let grid = BLOCKS_EACH * device.gpu.multiprocessors() as usize;
-    let kernels = &device.kernels.few.experts;
-    let variant = usize::from(rows.len() > ROWS_FEW);
-    let between = device.rows(rows.len(), (EXPERTS_USED + 1) * width);
-    // By the bytes that each reads: 66 for 256 weights of a routed expert, 272 for as many of the shared one.
-    let shared_blocks = (grid * 272 / (272 + rows.len() * EXPERTS_USED * 66)).clamp(1, panels(width));
-    let up = Up {
-        input: rows.address(),
-        routed: [routed.gate.address(), routed.up.address()],
-        shared: [shared.gate.address(), shared.up.address()],
-        experts: routes.experts(),
-        weights: routes.weights(),
-        hidden: between.address(),
-        columns: hidden as u32,
-        outputs: width as u32,
-        rows: rows.len() as u32,
-        shared_blocks: shared_blocks as u32,
-        stack: stack as u32,
-        clamp: constants.clamp,
-    };
-    let launch = |shared: usize, blocks: usize| Launch::new(blocks as u32, THREADS).shared(shared as u32).overlap();
-    // SAFETY: routes have six experts and weights a row, and ids past the stack are taken as its last; the matrices have
-    // the shapes that were checked; `between` has seven results a row.
-    unsafe { device.launch(&kernels.up[variant], launch(up_shared, grid), &Args::new().with(up)) };
-    let out = device.rows(rows.len(), hidden);
-    let down = Down {
-        merge: MergeArgument::default(),
-        hidden: between.address(),
-        down: routed.down.address(),
-        shared_down: shared.down.address(),
-        experts: routes.experts(),
-        out: out.address(),
-        columns: width as u32,
-        outputs: hidden as u32,
-        rows: rows.len() as u32,
-        stack: stack as u32,
-    };
-    let down_blocks = panels(hidden).min(grid);
-    // SAFETY: as above; the launch before it has filled `between`.
-    unsafe { device.launch(&kernels.down[variant], launch(down_shared, down_blocks), &Args::new().with(down)) };
     Some(out)
+}
+
+/// The router's product, its routes and their experts, merged into the streams, if these kernels take all of it.
+pub(in crate::cuda) fn feed_forward_and_merge<B>(
+    device: &Device,
+    experts: &Experts<'_, B>,
+    rows: &DeviceRows,
+    into: [&mut DeviceRows; 2],
+    next: Option<&HyperSite<B>>,
+) -> bool
+where
+    B: Backend<Matrix = DeviceMatrix, Vector = DeviceVector, ExpertTable = ExpertTable>,
+{
+    let site = Site::of([experts.routed, experts.shared], experts.constants, rows);
+    let Some(site) = site.filter(|site| merge::takes(into[0], site.hidden)) else {
+        return false;
+    };
+    let matrices = [experts.router, &experts.shared.gate, &experts.shared.up];
+    let Some(mut products) = multiply_all(device, &matrices, rows) else {
+        return false;
+    };
+    let routes = route::route(device, &products.remove(0), experts.routing, experts.constants);
+    let merging = merge::merging(device, into, next);
+    site.launch(device, &products, &routes, rows, 0..rows.len(), (merging, DevicePtr(0)));
+    true
+}
+
+/// A site's experts, and what its launches need.
+struct Site<'a, B: Backend> {
+    routed: &'a Mlp<B>,
+    shared: &'a Mlp<B>,
+    clamp: f32,
+    hidden: usize,
+    width: usize,
+    up_shared: usize,
+    down_shared: usize,
+}
+
+impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
+    /// Nothing where these kernels do not take the experts.
+    fn of([routed, shared]: [&'a Mlp<B>; 2], constants: &ExpertConstants, rows: &DeviceRows) -> Option<Site<'a, B>> {
+        let (hidden, width) = (routed.gate.columns(), routed.gate.rows());
+        let up_shared = TABLES + ZEROS + blocks(hidden) * (ROW_PLANES + 4);
+        let down_shared = ZEROS + WARPS * (2 * DOWN_ONE + rows.len().min(ROWS_MAX) * ROW_PLANES + DOWN_SCALES);
+        let is = |matrices: &[&DeviceMatrix], kind| matrices.iter().all(|matrix| matrix.kind() == kind);
+        let takes = rows.len() <= EXPERT_ROWS_MAX
+            && is(&[&routed.gate, &routed.up], TensorType::IQ2_XXS)
+            && is(&[&routed.down], TensorType::Q2_K)
+            && is(&[&shared.gate, &shared.up, &shared.down], TensorType::Q8_0)
+            && shared.gate.rows() == width
+            && width.is_multiple_of(PANEL)
+            && hidden.is_multiple_of(PANEL)
+            && up_shared.max(down_shared) <= SHARED_MAX;
+        takes.then_some(Site { routed, shared, clamp: constants.clamp, hidden, width, up_shared, down_shared })
+    }
+
+    /// Starts both kernels for the rows of `span`. `products`: of the shared expert's gate and linear part.
+    fn launch(
+        &self,
+        device: &Device,
+        products: &[DeviceRows],
+        routes: &DeviceRoutes,
+        rows: &DeviceRows,
+        span: Range<usize>,
+        (merge, out): (MergeArgument, DevicePtr),
+    ) {
+        let (routed, shared) = (self.routed, self.shared);
+        let (first, len) = (span.start, span.len());
+        let from = |start: DevicePtr, width: usize| start.offset((first * width * size_of::<f32>()) as u64);
+        let multiprocessors = device.gpu.multiprocessors() as usize;
+        let kernels = &device.kernels.few.experts;
+        let between = device.rows(len, EXPERTS_USED * self.width);
+        let up = Up {
+            input: from(rows.address(), self.hidden),
+            routed: [routed.gate.address(), routed.up.address()],
+            experts: from(routes.experts(), EXPERTS_USED),
+            weights: from(routes.weights(), EXPERTS_USED),
+            hidden: between.address(),
+            columns: self.hidden as u32,
+            outputs: self.width as u32,
+            rows: len as u32,
+            stack: routed.gate.stack() as u32,
+            clamp: self.clamp,
+            reserved: 0,
+        };
+        let launch = |shared: usize, blocks: usize| Launch::new(blocks as u32, THREADS).shared(shared as u32).overlap();
+        let blocks = (UP_BLOCKS * multiprocessors).min(len * EXPERTS_USED * panels(self.width));
+        // SAFETY: routes have six experts and weights a row, and ids past the stack are taken as its last; the matrices
+        // have the shapes that were checked; `between` has six results a row. `rows` were there before the launch of
+        // the router's product, which was waited for.
+        unsafe { device.launch(&kernels.up, launch(self.up_shared, blocks), &Args::new().with(up)) };
+        let down = Down {
+            merge,
+            hidden: between.address(),
+            shared: [&products[0], &products[1]].map(|product| from(product.address(), self.width)),
+            down: routed.down.address(),
+            shared_down: shared.down.address(),
+            experts: from(routes.experts(), EXPERTS_USED),
+            out,
+            columns: self.width as u32,
+            outputs: self.hidden as u32,
+            rows: len as u32,
+            stack: routed.down.stack() as u32,
+            clamp: self.clamp,
+            reserved: 0,
+        };
+        let blocks = panels(self.hidden).min(DOWN_BLOCKS * multiprocessors);
+        let kernel = &kernels.down[usize::from(len > ROWS_FEW)];
+        // SAFETY: as above; the launch before it has filled `between`; there is a result for every row, or streams.
+        unsafe { device.launch(kernel, launch(self.down_shared, blocks), &Args::new().with(down)) };
+    }
 }

@@ -1,13 +1,18 @@
 //! Steps of few rows: kernels whose time is that of reading the weights. `cu/few.cuh` says how they compute.
 
+mod enter;
 mod experts;
 mod merge;
 mod products;
+mod settle;
 
-pub(super) use experts::feed_forward;
-pub(super) use products::{multiply_all, multiply_parts};
+pub(super) use enter::mix;
+pub(super) use experts::{feed_forward_and_merge, routed};
+pub(super) use products::{multiply_all, multiply_and_merge, multiply_parts};
+pub(super) use settle::settle;
 
 use super::loader::Loader;
+use crate::step::Step;
 use ds4_gpu::cuda::CudaError;
 
 /// Rows that these kernels take at most.
@@ -28,14 +33,26 @@ const PLANE: usize = 288;
 const SHARED_MAX: usize = 80 << 10;
 
 pub(crate) struct Kernels {
-    products: products::Kernels,
+    enter: enter::Kernels,
     experts: experts::Kernels,
+    products: products::Kernels,
+    settle: settle::Kernels,
 }
 
 impl Kernels {
     pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
-        Ok(Kernels { products: products::Kernels::load(loader)?, experts: experts::Kernels::load(loader)? })
+        Ok(Kernels {
+            enter: enter::Kernels::load(loader)?,
+            experts: experts::Kernels::load(loader)?,
+            products: products::Kernels::load(loader)?,
+            settle: settle::Kernels::load(loader)?,
+        })
     }
+}
+
+/// Whether a step's rows are few.
+pub(super) fn takes<Bank>(step: &Step<'_, Bank>) -> bool {
+    step.len() <= ROWS_MAX
 }
 
 fn panels(outputs: usize) -> usize {

@@ -1,7 +1,8 @@
 //! Products of several matrices with the same few rows, in one launch.
 
-use super::merge::MergeArgument;
+use super::merge::{self, MergeArgument};
 use super::{CHANNELS, PANEL, ROW_PLANES, ROWS_FEW, ROWS_MAX, SHARED_MAX, THREADS, WARPS, blocks, panels};
+use crate::backend::{Backend, HyperSite};
 use crate::cuda::device::Device;
 use crate::cuda::loader::Loader;
 use crate::cuda::matrix::DeviceMatrix;
@@ -22,6 +23,7 @@ const BLOCKS_EACH: usize = 2;
 pub(crate) struct Kernels {
     few: Function,
     more: Function,
+    merged: [Function; 2],
 }
 
 impl Kernels {
@@ -31,7 +33,11 @@ impl Kernels {
             function.allow_shared(SHARED_MAX as u32)?;
             Ok(function)
         };
-        Ok(Kernels { few: function("few_products_1")?, more: function("few_products_2")? })
+        Ok(Kernels {
+            few: function("few_products_1")?,
+            more: function("few_products_2")?,
+            merged: [function("few_merged_1")?, function("few_merged_2")?],
+        })
     }
 }
 
@@ -82,6 +88,48 @@ pub(in crate::cuda) fn multiply_parts(
     rows: &DeviceRows,
 ) -> Option<DeviceRows> {
     multiply(device, &[matrix], parts, rows)?.pop()
+}
+
+/// A product merged into the streams, if these kernels take it.
+pub(in crate::cuda) fn multiply_and_merge<B: Backend<Matrix = DeviceMatrix>>(
+    device: &Device,
+    matrix: &DeviceMatrix,
+    rows: &DeviceRows,
+    into: [&mut DeviceRows; 2],
+    next: Option<&HyperSite<B>>,
+) -> bool {
+    let shared = blocks(rows.width()) * rows.len() * (ROW_PLANES + size_of::<f32>());
+    // All warps of a block of threads share a panel.
+    let takes = takes(matrix, rows.width(), 1)
+        && matrix.kind() == TensorType::Q8_0
+        && rows.width() > (WARPS / 2) * CHANNELS
+        && merge::takes(into[0], matrix.rows())
+        && shared <= SHARED_MAX;
+    if !takes {
+        return false;
+    }
+    let share = shares(&[matrix], BLOCKS_EACH * device.gpu.multiprocessors() as usize)[0];
+    let variant = usize::from(rows.len() > ROWS_FEW);
+    let mut products = Products {
+        merge: merge::merging(device, into, next),
+        input: rows.address(),
+        columns: rows.width() as u32,
+        parts: 1,
+        rows: rows.len() as u32,
+        ..Products::default()
+    };
+    products.jobs[0] = Job {
+        weights: matrix.address(),
+        out: DevicePtr(0),
+        outputs: matrix.rows() as u32,
+        first_block: 0,
+        blocks: share,
+        is_half: 0,
+    };
+    let launch = Launch::new(share, THREADS).shared(shared as u32).overlap();
+    // SAFETY: as for other products; streams, merge values and partial sums have the sizes that `merging` made or checked.
+    unsafe { device.launch(&device.kernels.few.products.merged[variant], launch, &Args::new().with(products)) };
+    true
 }
 
 fn multiply(device: &Device, matrices: &[&DeviceMatrix], parts: usize, rows: &DeviceRows) -> Option<Vec<DeviceRows>> {

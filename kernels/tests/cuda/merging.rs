@@ -1,0 +1,124 @@
+//! Products and experts merged into the streams, and the site after them: few rows have kernels that do several of these
+//! at once.
+
+use crate::data::{matrix, rows};
+use crate::kit::{TestCuda, assert_close, cpu, cpu_step, cuda, cuda_step, up};
+use ds4_kernels::backend::{Experts, HyperSite, Mlp, Routing};
+use ds4_kernels::experts::ExpertConstants;
+use ds4_kernels::hyper_connection::HyperConstants;
+use ds4_kernels::{Backend, Rows};
+use ds4_units::TensorType::{self, F16, F32, IQ2_XXS, Q2_K, Q8_0};
+
+const CONSTANTS: HyperConstants = HyperConstants { norm_epsilon: 1e-6, mix_epsilon: 1e-6, iterations: 20 };
+const EXPERTS: ExpertConstants = ExpertConstants { weight_scale: 1.5, clamp: 10.0 };
+/// Of the largest value: products of few rows in 16 bits of fixed point.
+const BOUND: f32 = 1e-4;
+
+fn site<B: Backend>(backend: &B, kind: TensorType, width: usize) -> HyperSite<B> {
+    let vector = |seed, len| backend.vector(rows(1, len, seed).into_values()).unwrap();
+    HyperSite {
+        mix: backend.matrix(matrix(kind, [1, 24, 4 * width], 11)).unwrap(),
+        base: vector(12, 24),
+        scale: backend.vector(vec![0.7, 1.3, 0.9]).unwrap(),
+        norm: vector(13, width),
+    }
+}
+
+/// What is left of the streams, and the next site's input and merge values.
+fn finish<B: Backend>(backend: &B, streams: B::Rows, site: &HyperSite<B>) -> [Rows; 3] {
+    let mixed = backend.mix(site, &CONSTANTS, &streams);
+    [streams, mixed.input, mixed.merge].map(|rows| backend.download(rows).unwrap())
+}
+
+fn compare(what: &str, got: [Rows; 3], want: [Rows; 3]) {
+    for ((name, got), want) in ["streams", "input", "merge values"].iter().zip(got).zip(want) {
+        assert_close(&format!("{what}, {name}"), &got, &want, BOUND);
+    }
+}
+
+#[test]
+fn a_merged_product_and_the_next_site_are_those_of_the_cpu() {
+    let cuda = &*cuda();
+    for (len, width, columns, kind) in [
+        (1, 4096, 8192, F16),
+        (4, 4096, 8192, F16),
+        (7, 256, 2048, F16),
+        (2, 7168, 2048, F16),
+        (3, 512, 1280, F32),
+        (20, 512, 2048, F16),
+        (2, 256, 512, F16),
+    ] {
+        let streams = rows(len, 4 * width, 3);
+        let (merge, input) = (rows(len, 20, 4), rows(len, columns, 5));
+        let stored = matrix(Q8_0, [1, width, columns], 6);
+        let want = {
+            let (cpu, mut streams, mut merge) = (cpu(), streams.clone(), merge.clone());
+            let (matrix, site) = (cpu.matrix(stored.clone()).unwrap(), site(&cpu, kind, width));
+            cpu.multiply_and_merge(&matrix, &input, [&mut streams, &mut merge], Some(&site));
+            finish(&cpu, streams, &site)
+        };
+        let (mut streams, mut merge) = (up(cuda, &streams), up(cuda, &merge));
+        let (matrix, site) = (cuda.matrix(stored).unwrap(), site(cuda, kind, width));
+        cuda.multiply_and_merge(&matrix, &up(cuda, &input), [&mut streams, &mut merge], Some(&site));
+        compare(&format!("{len} rows, {columns} -> {width}, {kind}"), finish(cuda, streams, &site), want);
+    }
+}
+
+/// Stacks of experts: hidden width, their own width, how many.
+fn experts<B: Backend>(backend: &B, [hidden, width, stack]: [usize; 3]) -> [Mlp<B>; 2] {
+    let mlp = |[up, down]: [TensorType; 2], stack, seed| Mlp {
+        gate: backend.matrix(matrix(up, [stack, width, hidden], seed)).unwrap(),
+        up: backend.matrix(matrix(up, [stack, width, hidden], seed + 1)).unwrap(),
+        down: backend.matrix(matrix(down, [stack, hidden, width], seed + 2)).unwrap(),
+    };
+    [mlp([IQ2_XXS, Q2_K], stack, 20), mlp([Q8_0, Q8_0], 1, 30)]
+}
+
+fn fed<B: Backend>(
+    backend: &B,
+    step: &ds4_kernels::step::Step<'_, B::Bank>,
+    sizes: [usize; 3],
+    [input, mut streams, mut merge]: [B::Rows; 3],
+) -> [Rows; 3] {
+    let [routed, shared] = experts(backend, sizes);
+    let site = site(backend, F16, sizes[0]);
+    let router = backend.matrix(matrix(F16, [1, sizes[2], sizes[0]], 40)).unwrap();
+    let routing = Routing::Best { bias: None };
+    let experts = Experts { router: &router, routing: &routing, routed: &routed, shared: &shared, constants: &EXPERTS };
+    backend.feed_forward_and_merge(step, &experts, &input, [&mut streams, &mut merge], Some(&site));
+    finish(backend, streams, &site)
+}
+
+#[test]
+fn merged_experts_and_the_next_site_are_those_of_the_cpu() {
+    let cuda: &TestCuda = &cuda();
+    for (len, sizes) in
+        [(1, [4096, 2048, 64]), (4, [256, 512, 64]), (8, [768, 256, 80]), (3, [512, 256, 20]), (12, [512, 256, 9])]
+    {
+        let [hidden, ..] = sizes;
+        let inputs = [rows(len, hidden, 8), rows(len, 4 * hidden, 9), rows(len, 20, 10)];
+        let tokens = vec![0; len];
+        let want = cpu_step(&tokens, |step| fed(&cpu(), step, sizes, inputs.clone()));
+        let got = cuda_step(cuda, &tokens, |step| fed(cuda, step, sizes, inputs.each_ref().map(|rows| up(cuda, rows))));
+        compare(&format!("{len} rows, experts {sizes:?}"), got, want);
+    }
+}
+
+#[test]
+fn the_best_of_every_row_is_the_first_of_the_largest() {
+    let cuda = &*cuda();
+    let mut logits = rows(5, 3000, 1);
+    logits.row_mut(1)[2999] = 5.0;
+    logits.row_mut(2)[40] = 5.0;
+    logits.row_mut(2)[41] = 5.0;
+    logits.row_mut(3)[7] = f32::NAN;
+    logits.row_mut(4).fill(-3.0);
+    let computed = cuda_step(cuda, &[0; 5], |_| {
+        let mut step = ds4_kernels::step::Step::new([], vec![0; 5]);
+        cuda.compute(&Default::default(), &mut step, &[1, 3], |cuda, _| Some(up(cuda, &logits))).unwrap()
+    });
+    let want: Vec<_> = logits.iter().map(ds4_kernels::backend::best).collect();
+    assert_eq!(computed.best, want);
+    assert_eq!(computed.logits[..3000], *logits.row(1));
+    assert!(computed.logits[3007].is_nan() && computed.logits.len() == 6000);
+}
