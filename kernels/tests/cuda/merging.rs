@@ -38,8 +38,7 @@ fn compare(what: &str, got: [Rows; 3], want: [Rows; 3]) {
 
 #[test]
 fn a_merged_product_and_the_next_site_are_those_of_the_cpu() {
-    let cuda = &*cuda();
-    for (len, width, columns, kind) in [
+    merged_products(&[
         (1, 4096, 8192, F16),
         (4, 4096, 8192, F16),
         (7, 256, 2048, F16),
@@ -47,7 +46,19 @@ fn a_merged_product_and_the_next_site_are_those_of_the_cpu() {
         (3, 512, 1280, F32),
         (20, 512, 2048, F16),
         (2, 256, 512, F16),
-    ] {
+    ]);
+}
+
+#[test]
+fn what_few_rows_do_at_once_under_a_sanitizer() {
+    merged_products(&[(3, 64, 1280, F16)]);
+    merged_experts(&[(2, [256, 256, 20])]);
+}
+
+/// Rows, width of the streams and of the input, and the mixing matrix's type.
+fn merged_products(cases: &[(usize, usize, usize, TensorType)]) {
+    let cuda = &*cuda();
+    for &(len, width, columns, kind) in cases {
         let streams = rows(len, 4 * width, 3);
         let (merge, input) = (rows(len, 20, 4), rows(len, columns, 5));
         let stored = matrix(Q8_0, [1, width, columns], 6);
@@ -91,10 +102,19 @@ fn fed<B: Backend>(
 
 #[test]
 fn merged_experts_and_the_next_site_are_those_of_the_cpu() {
+    merged_experts(&[
+        (1, [4096, 2048, 64]),
+        (4, [256, 512, 64]),
+        (8, [768, 256, 80]),
+        (3, [512, 256, 20]),
+        (12, [512, 256, 9]),
+    ]);
+}
+
+/// Rows, and the sizes of the experts.
+fn merged_experts(cases: &[(usize, [usize; 3])]) {
     let cuda: &TestCuda = &cuda();
-    for (len, sizes) in
-        [(1, [4096, 2048, 64]), (4, [256, 512, 64]), (8, [768, 256, 80]), (3, [512, 256, 20]), (12, [512, 256, 9])]
-    {
+    for &(len, sizes) in cases {
         let [hidden, ..] = sizes;
         let inputs = [rows(len, hidden, 8), rows(len, 4 * hidden, 9), rows(len, 20, 10)];
         let tokens = vec![0; len];
