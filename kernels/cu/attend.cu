@@ -91,11 +91,11 @@ static __device__ __forceinline__ void load_queries(const Attention &a, uint32_t
 // The same from queries as they were multiplied. The block's threads all take part.
 static __device__ __forceinline__ void load_raw_queries(const Attention &a, uint32_t row, uint32_t position, uint32_t head, uint32_t slice,
                                                           uint32_t high[4][4], uint32_t low[4][4]) {
-    __shared__ float squares[HEADS][16];
+    __shared__ double squares[HEADS][16];
     __shared__ Turn turns[PAIRS];
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = threadIdx.x % 4, slices = a.width / SLICE;
     float2 pairs[4][4];
-    float sums[2] = {0.0f, 0.0f};
+    double sums[2] = {0.0, 0.0};
 #pragma unroll
     for (uint32_t s = 0; s < 4; s++)
 #pragma unroll
@@ -103,7 +103,7 @@ static __device__ __forceinline__ void load_raw_queries(const Attention &a, uint
             const uint32_t own = head + g + 8 * (i % 2), channel = slice * SLICE + 16 * s + 2 * t + 8 * (i / 2);
             pairs[s][i] = {0.0f, 0.0f};
             if (own < a.heads) pairs[s][i] = *(const float2 *)(a.queries + ((size_t)row * a.heads + own) * a.width + channel);
-            sums[i % 2] = fmaf(pairs[s][i].x, pairs[s][i].x, fmaf(pairs[s][i].y, pairs[s][i].y, sums[i % 2]));
+            sums[i % 2] += (double)pairs[s][i].x * pairs[s][i].x + (double)pairs[s][i].y * pairs[s][i].y;
         }
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
@@ -113,18 +113,18 @@ static __device__ __forceinline__ void load_raw_queries(const Attention &a, uint
     }
     if (slice + 1 == slices) turns[lane] = turn_at(a.rope, lane, position);
     __syncthreads();
-    float scales[2];
+    double scales[2];
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
-        float all = 0.0f;
+        double all = 0.0;
         for (uint32_t other = 0; other < slices; other++) all += squares[g + 8 * half][other];
-        scales[half] = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(all, (float)a.width) + a.epsilon));
+        scales[half] = 1.0 / sqrt(all / (double)a.width + (double)a.epsilon);
     }
 #pragma unroll
     for (uint32_t s = 0; s < 4; s++)
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
-            float2 pair = {pairs[s][i].x * scales[i % 2], pairs[s][i].y * scales[i % 2]};
+            float2 pair = {(float)((double)pairs[s][i].x * scales[i % 2]), (float)((double)pairs[s][i].y * scales[i % 2])};
             if (slice + 1 == slices) pair = turned(pair, turns[8 * s + t + 4 * (i / 2)]);
             split(pair, high[s][i], low[s][i]);
         }
@@ -326,7 +326,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_combine_raw(Step step, 
     if (lane == 0) sums[warp] = sum;
     if (threadIdx.x < SHARES_MAX) weights[threadIdx.x] = weight;
     __syncthreads();
-    const float scale = __fdiv_rn(1.0f, exponential(sink - top) + ((sums[0] + sums[1]) + (sums[2] + sums[3])));
+    const float divisor = exponential(sink - top) + ((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (uint32_t quad = threadIdx.x; quad < a.width / 4; quad += blockDim.x) {
         float4 all = {0.0f, 0.0f, 0.0f, 0.0f};
         const float4 *parts = (const float4 *)(a.partial + head * shares * a.width) + quad;
@@ -336,7 +336,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_combine_raw(Step step, 
             const float by = weights[share];
             all.x = fmaf(part.x, by, all.x), all.y = fmaf(part.y, by, all.y), all.z = fmaf(part.z, by, all.z), all.w = fmaf(part.w, by, all.w);
         }
-        float2 pairs[2] = {{all.x * scale, all.y * scale}, {all.z * scale, all.w * scale}};
+        float2 pairs[2] = {{all.x / divisor, all.y / divisor}, {all.z / divisor, all.w / divisor}};
         const uint32_t first = (a.width - ROTARY) / 2;
         if (2 * quad >= first)
 #pragma unroll

@@ -1,45 +1,42 @@
-// The stream matrix of a hyper-connection site, balanced by one thread in f32: its 39 passes wait for each other, and in
-// double precision they took longer than any product of the step.
+// Gates of a hyper-connection site and its stream matrix, in double precision. The matrix is balanced by a warp: its 39
+// passes wait for each other.
 #pragma once
 #include "common.cuh"
 
-#define STREAMS 4
+static const uint32_t STREAMS = 4;
 
-static __device__ __forceinline__ float inverse(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return fmaf(fmaf(-x, y, 1.0f), y, y);
+static __device__ __forceinline__ double sigmoid_double(double x) { return 1.0 / (1.0 + exp(-x)); }
+
+static __device__ __forceinline__ double scaled(double logit, float scale, float base) {
+    return logit * (double)scale + (double)base;
+}
+
+// A warp holds the stream matrix, twice: lane 4 j + k of each half has the element of row j and column k.
+static __device__ __forceinline__ double divided_by_column(double element, double epsilon) {
+    double sum = epsilon;
+#pragma unroll
+    for (uint32_t j = 0; j < STREAMS; j++) sum += __shfl_sync(0xffffffffu, element, 4 * j + threadIdx.x % 4);
+    return element / sum;
+}
+
+// The four elements of the lane's row, in order.
+static __device__ __forceinline__ void row_of(double element, double row[STREAMS]) {
+#pragma unroll
+    for (uint32_t k = 0; k < STREAMS; k++) row[k] = __shfl_sync(0xffffffffu, element, (threadIdx.x & 12) + k);
 }
 
 // Row-wise softmax, then alternating column and row passes, the last one over columns.
-static __device__ void balance(float (&m)[STREAMS][STREAMS], float epsilon, uint32_t iterations) {
-    const auto columns = [&]() {
-#pragma unroll
-        for (int k = 0; k < STREAMS; k++) {
-            const float by = inverse((m[0][k] + m[1][k]) + (m[2][k] + m[3][k]) + epsilon);
-#pragma unroll
-            for (int j = 0; j < STREAMS; j++) m[j][k] *= by;
-        }
-    };
-#pragma unroll
-    for (int j = 0; j < STREAMS; j++) {
-        const float top = fmaxf(fmaxf(m[j][0], m[j][1]), fmaxf(m[j][2], m[j][3]));
-        float sum = 0;
-#pragma unroll
-        for (int k = 0; k < STREAMS; k++) sum += m[j][k] = exponential(m[j][k] - top);
-        const float by = inverse(sum);
-#pragma unroll
-        for (int k = 0; k < STREAMS; k++) m[j][k] = fmaf(m[j][k], by, epsilon);
-    }
-    columns();
-#pragma unroll 1
+static __device__ double balanced(double element, double epsilon, uint32_t iterations) {
+    double row[STREAMS];
+    row_of(element, row);
+    element = exp(element - fmax(fmax(row[0], row[1]), fmax(row[2], row[3])));
+    row_of(element, row);
+    element = element / (row[0] + row[1] + row[2] + row[3]) + epsilon;
+    element = divided_by_column(element, epsilon);
     for (uint32_t pass = 1; pass < iterations; pass++) {
-#pragma unroll
-        for (int j = 0; j < STREAMS; j++) {
-            const float by = inverse((m[j][0] + m[j][1]) + (m[j][2] + m[j][3]) + epsilon);
-#pragma unroll
-            for (int k = 0; k < STREAMS; k++) m[j][k] *= by;
-        }
-        columns();
+        row_of(element, row);
+        element /= row[0] + row[1] + row[2] + row[3] + epsilon;
+        element = divided_by_column(element, epsilon);
     }
+    return element;
 }

@@ -22,44 +22,41 @@ struct Enter {
 };
 
 // The mixes of a row, and its sum of squares, for every thread.
-static __device__ __forceinline__ void gather_mixes(const Enter &e, uint32_t row, float *mixes) {
+static __device__ __forceinline__ void gather_mixes(const Enter &e, uint32_t row, double *mixes) {
     const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     if (warp < PARTIALS) {
         const float *own = e.partials + ((size_t)row * PARTIALS + warp) * e.panels;
         double sum = 0;
         for (uint32_t panel = lane; panel < e.panels; panel += 32) sum += (double)own[panel];
         sum = sum_over_warp(sum);
-        if (lane == 0) mixes[warp] = (float)sum;
+        if (lane == 0) mixes[warp] = sum;
     }
     __syncthreads();
 }
 
-static __device__ __forceinline__ float root_of(const Enter &e, const float *mixes) {
-    return rsqrtf(mixes[MIXES] / (float)(e.width * STREAMS) + e.norm_epsilon);
+static __device__ __forceinline__ double root_of(const Enter &e, const double *mixes) {
+    return 1.0 / sqrt(mixes[MIXES] / (double)(e.width * STREAMS) + (double)e.norm_epsilon);
 }
 
-// What merges the output: one thread balances the stream matrix.
-static __device__ __forceinline__ void merge_values(const Enter &e, uint32_t row, float *mixes) {
+// What merges the output: a warp balances the stream matrix.
+static __device__ __forceinline__ void merge_values(const Enter &e, uint32_t row, double *mixes) {
     gather_mixes(e, row, mixes);
-    const float root = root_of(e, mixes);
+    const double root = root_of(e, mixes);
     float *merge = e.merge + (size_t)row * MERGE;
-    if (threadIdx.x == 0) {
-        float m[STREAMS][STREAMS];
-#pragma unroll
-        for (int i = 0; i < STREAMS * STREAMS; i++) m[i / STREAMS][i % STREAMS] = fmaf(root * mixes[2 * STREAMS + i], e.scale[2], e.base[2 * STREAMS + i]);
-        balance(m, e.mix_epsilon, e.iterations);
-#pragma unroll
-        for (int i = 0; i < STREAMS * STREAMS; i++) merge[STREAMS + i] = m[i / STREAMS][i % STREAMS];
-    } else if (threadIdx.x >= 32 && threadIdx.x < 32 + STREAMS) {
+    if (threadIdx.x < 32) {
+        const uint32_t element = threadIdx.x % (STREAMS * STREAMS), i = 2 * STREAMS + element;
+        const double own = balanced(scaled(root * mixes[i], e.scale[2], e.base[i]), (double)e.mix_epsilon, e.iterations);
+        merge[STREAMS + element] = (float)own;
+    } else if (threadIdx.x < 32 + STREAMS) {
         const uint32_t i = threadIdx.x - 32;
-        merge[i] = 2.0f * sigmoid(fmaf(root * mixes[STREAMS + i], e.scale[1], e.base[STREAMS + i]));
+        merge[i] = (float)(2.0 * sigmoid_double(scaled(root * mixes[STREAMS + i], e.scale[1], e.base[STREAMS + i])));
     }
 }
 
 // Two blocks a row: the input, and what merges the output.
 extern "C" __global__ void __launch_bounds__(THREADS) few_enter(const __grid_constant__ Enter e) {
-    __shared__ double shared[32];
-    __shared__ float mixes[PARTIALS], gates[STREAMS];
+    __shared__ double shared[32], mixes[PARTIALS];
+    __shared__ float gates[STREAMS];
     const uint32_t row = blockIdx.y, quads = e.width / 4;
     wait_for_previous();
     let_next_start();
@@ -74,8 +71,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) few_enter(const __grid_con
             x[q][i] = quad < quads ? streams[i * quads + quad] : make_float4(0, 0, 0, 0);
         }
     gather_mixes(e, row, mixes);
-    if (threadIdx.x < STREAMS)
-        gates[threadIdx.x] = sigmoid(fmaf(root_of(e, mixes) * mixes[threadIdx.x], e.scale[0], e.base[threadIdx.x])) + e.mix_epsilon;
+    if (threadIdx.x < STREAMS) {
+        const double mixed = root_of(e, mixes) * mixes[threadIdx.x];
+        gates[threadIdx.x] = (float)(sigmoid_double(scaled(mixed, e.scale[0], e.base[threadIdx.x])) + (double)e.mix_epsilon);
+    }
     __syncthreads();
     double squares = 0;
     float4 sum[QUADS];
@@ -85,18 +84,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) few_enter(const __grid_con
 #pragma unroll
         for (uint32_t i = 0; i < STREAMS; i++) {
             const float gate = gates[i];
-            s.x = fmaf(gate, x[q][i].x, s.x), s.y = fmaf(gate, x[q][i].y, s.y), s.z = fmaf(gate, x[q][i].z, s.z), s.w = fmaf(gate, x[q][i].w, s.w);
+            s.x = __fadd_rn(s.x, __fmul_rn(gate, x[q][i].x)), s.y = __fadd_rn(s.y, __fmul_rn(gate, x[q][i].y));
+            s.z = __fadd_rn(s.z, __fmul_rn(gate, x[q][i].z)), s.w = __fadd_rn(s.w, __fmul_rn(gate, x[q][i].w));
         }
         sum[q] = s;
-        squares += (double)fmaf(s.x, s.x, s.y * s.y) + (double)fmaf(s.z, s.z, s.w * s.w);
+        squares += (double)s.x * s.x + (double)s.y * s.y + (double)s.z * s.z + (double)s.w * s.w;
     }
     squares = sum_over_block(squares, shared);
-    const float scale = (float)(1.0 / sqrt(squares / (double)e.width + (double)e.norm_epsilon));
+    const double scale = 1.0 / sqrt(squares / (double)e.width + (double)e.norm_epsilon);
 #pragma unroll
     for (uint32_t q = 0; q < QUADS; q++) {
         const uint32_t quad = q * THREADS + threadIdx.x;
         if (quad >= quads) continue;
         const float4 norm = ((const float4 *)e.norm)[quad], s = sum[q];
-        ((float4 *)(e.input + (size_t)row * e.width))[quad] = make_float4(s.x * scale * norm.x, s.y * scale * norm.y, s.z * scale * norm.z, s.w * scale * norm.w);
+        ((float4 *)(e.input + (size_t)row * e.width))[quad] =
+            make_float4((float)((double)s.x * scale * (double)norm.x), (float)((double)s.y * scale * (double)norm.y),
+                        (float)((double)s.z * scale * (double)norm.z), (float)((double)s.w * scale * (double)norm.w));
     }
 }

@@ -1,46 +1,9 @@
 // Hyper-connections: from four streams to a block's input and back. Formulas: reference/hyper_connection.rs.
-#include "common.cuh"
+#include "balance.cuh"
 #include "step.cuh"
 
-static const uint32_t STREAMS = 4;
 static const uint32_t MERGE_WIDTH = STREAMS + STREAMS * STREAMS;
 static const uint32_t MIX_WIDTH = STREAMS + MERGE_WIDTH;
-
-static __device__ __forceinline__ double sigmoid_double(double x) { return 1.0 / (1.0 + exp(-x)); }
-
-static __device__ __forceinline__ double scaled(double logit, float scale, float base) {
-    return logit * (double)scale + (double)base;
-}
-
-// A warp holds the stream matrix, twice: lane 4 j + k of each half has the element of row j and column k.
-static __device__ __forceinline__ double divided_by_column(double element, double epsilon) {
-    double sum = epsilon;
-#pragma unroll
-    for (uint32_t j = 0; j < STREAMS; j++) sum += __shfl_sync(0xffffffffu, element, 4 * j + threadIdx.x % 4);
-    return element / sum;
-}
-
-// The four elements of the lane's row, in order.
-static __device__ __forceinline__ void row_of(double element, double row[STREAMS]) {
-#pragma unroll
-    for (uint32_t k = 0; k < STREAMS; k++) row[k] = __shfl_sync(0xffffffffu, element, (threadIdx.x & 12) + k);
-}
-
-// Row-wise softmax, then alternating column and row passes, the last one over columns.
-static __device__ double balanced(double element, double epsilon, uint32_t iterations) {
-    double row[STREAMS];
-    row_of(element, row);
-    element = exp(element - fmax(fmax(row[0], row[1]), fmax(row[2], row[3])));
-    row_of(element, row);
-    element = element / (row[0] + row[1] + row[2] + row[3]) + epsilon;
-    element = divided_by_column(element, epsilon);
-    for (uint32_t pass = 1; pass < iterations; pass++) {
-        row_of(element, row);
-        element /= row[0] + row[1] + row[2] + row[3] + epsilon;
-        element = divided_by_column(element, epsilon);
-    }
-    return element;
-}
 
 struct Constants {
     float norm_epsilon, mix_epsilon;

@@ -156,7 +156,13 @@ fn attends<F: KvFormat>(shape: &Shape, steps: &[[usize; 2]], all_the_way: bool) 
             let (want, got) = (cpu.download(want).unwrap(), cuda.download(got).unwrap());
             let what = format!("{} {heads} x {width}, ratio {ratio:?}, top {top:?}, step {index}", F::NAME);
             // Many rows through a large matrix: everything is rounded to half floats.
-            assert_close(&what, &got, &want, if output.is_some() && len > FEW { 2e-3 } else { 2e-5 });
+            let most = match output.is_some() {
+                true if len > FEW => 2e-3,
+                // The fewest rows are multiplied in 16 bits of fixed point.
+                true => 5e-5,
+                false => 2e-5,
+            };
+            assert_close(&what, &got, &want, most);
         });
     }
 }

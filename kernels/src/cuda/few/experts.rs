@@ -7,7 +7,6 @@ use crate::backend::{Backend, Experts, HyperSite, Mlp};
 use crate::cuda::device::Device;
 use crate::cuda::loader::Loader;
 use crate::cuda::matrix::DeviceMatrix;
-use crate::cuda::multiply;
 use crate::cuda::route::{self, DeviceRoutes, ExpertTable};
 use crate::cuda::rows::DeviceRows;
 use crate::cuda::vector::DeviceVector;
@@ -15,7 +14,6 @@ use crate::experts::{EXPERTS_USED, ExpertConstants};
 use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
 use ds4_units::TensorType;
-use std::ops::Range;
 
 /// Shared memory of the tables of IQ2_XXS, a copy a bank, and of a plane of zeros.
 const TABLES: usize = 384 * 32 * 4;
@@ -23,8 +21,6 @@ const ZEROS: usize = PLANE + 32;
 /// Bytes that a warp of `few_down` has for each routed row, and beside the shared expert's.
 const DOWN_ONE: usize = ROW_PLANES + 64;
 const DOWN_SCALES: usize = 64;
-/// Rows that are taken at most, in several launches: for more, those that share an expert read it together.
-const EXPERT_ROWS_MAX: usize = 32;
 /// Blocks of threads for every multiprocessor.
 const UP_BLOCKS: usize = 3;
 const DOWN_BLOCKS: usize = 2;
@@ -95,13 +91,9 @@ pub(in crate::cuda) fn routed<B: Backend<Matrix = DeviceMatrix>>(
     rows: &DeviceRows,
 ) -> Option<DeviceRows> {
     let site = Site::of([routed, shared], constants, rows)?;
-    let products = multiply::multiply_all(device, &[&shared.gate, &shared.up], rows);
+    let products = multiply_all(device, &[&shared.gate, &shared.up], rows)?;
     let out = device.rows(rows.len(), site.hidden);
-    for first in (0..rows.len()).step_by(ROWS_MAX) {
-        let span = first..rows.len().min(first + ROWS_MAX);
-        let to = out.address().offset((first * site.hidden * size_of::<f32>()) as u64);
-        site.launch(device, &products, routes, rows, span, (MergeArgument::default(), to));
-    }
+    site.launch(device, &products, routes, rows, (MergeArgument::default(), out.address()));
     Some(out)
 }
 
@@ -126,7 +118,7 @@ where
     };
     let routes = route::route(device, &products.remove(0), experts.routing, experts.constants);
     let merging = merge::merging(device, into, next);
-    site.launch(device, &products, &routes, rows, 0..rows.len(), (merging, DevicePtr(0)));
+    site.launch(device, &products, &routes, rows, (merging, DevicePtr(0)));
     true
 }
 
@@ -146,9 +138,9 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
     fn of([routed, shared]: [&'a Mlp<B>; 2], constants: &ExpertConstants, rows: &DeviceRows) -> Option<Site<'a, B>> {
         let (hidden, width) = (routed.gate.columns(), routed.gate.rows());
         let up_shared = TABLES + ZEROS + blocks(hidden) * (ROW_PLANES + 4);
-        let down_shared = ZEROS + WARPS * (2 * DOWN_ONE + rows.len().min(ROWS_MAX) * ROW_PLANES + DOWN_SCALES);
+        let down_shared = ZEROS + WARPS * (2 * DOWN_ONE + rows.len() * ROW_PLANES + DOWN_SCALES);
         let is = |matrices: &[&DeviceMatrix], kind| matrices.iter().all(|matrix| matrix.kind() == kind);
-        let takes = rows.len() <= EXPERT_ROWS_MAX
+        let takes = rows.len() <= ROWS_MAX
             && is(&[&routed.gate, &routed.up], TensorType::IQ2_XXS)
             && is(&[&routed.down], TensorType::Q2_K)
             && is(&[&shared.gate, &shared.up, &shared.down], TensorType::Q8_0)
@@ -159,27 +151,25 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
         takes.then_some(Site { routed, shared, clamp: constants.clamp, hidden, width, up_shared, down_shared })
     }
 
-    /// Starts both kernels for the rows of `span`. `products`: of the shared expert's gate and linear part.
+    /// Starts both kernels. `products`: of the shared expert's gate and linear part.
     fn launch(
         &self,
         device: &Device,
         products: &[DeviceRows],
         routes: &DeviceRoutes,
         rows: &DeviceRows,
-        span: Range<usize>,
         (merge, out): (MergeArgument, DevicePtr),
     ) {
         let (routed, shared) = (self.routed, self.shared);
-        let (first, len) = (span.start, span.len());
-        let from = |start: DevicePtr, width: usize| start.offset((first * width * size_of::<f32>()) as u64);
+        let len = rows.len();
         let multiprocessors = device.gpu.multiprocessors() as usize;
         let kernels = &device.kernels.few.experts;
         let between = device.rows(len, EXPERTS_USED * self.width);
         let up = Up {
-            input: from(rows.address(), self.hidden),
+            input: rows.address(),
             routed: [routed.gate.address(), routed.up.address()],
-            experts: from(routes.experts(), EXPERTS_USED),
-            weights: from(routes.weights(), EXPERTS_USED),
+            experts: routes.experts(),
+            weights: routes.weights(),
             hidden: between.address(),
             columns: self.hidden as u32,
             outputs: self.width as u32,
@@ -197,10 +187,10 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
         let down = Down {
             merge,
             hidden: between.address(),
-            shared: [&products[0], &products[1]].map(|product| from(product.address(), self.width)),
+            shared: [products[0].address(), products[1].address()],
             down: routed.down.address(),
             shared_down: shared.down.address(),
-            experts: from(routes.experts(), EXPERTS_USED),
+            experts: routes.experts(),
             out,
             columns: self.width as u32,
             outputs: self.hidden as u32,
