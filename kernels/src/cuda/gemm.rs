@@ -14,9 +14,6 @@ use ds4_units::TensorType;
 
 /// Threads of a block.
 const THREADS: u32 = 512;
-/// A matrix of at most so many elements is not worth a rounding: it is multiplied as few rows are. Routers are among them,
-/// whose products choose.
-const SMALL: usize = 1 << 20;
 /// What a hidden value is scaled to at most.
 const HIDDEN_MOST: f32 = 32_768.0;
 
@@ -150,8 +147,7 @@ pub(super) fn takes_gate(matrix: &DeviceMatrix) -> bool {
 
 fn is_known(matrix: &DeviceMatrix, has: impl Fn(&Known) -> bool) -> bool {
     let whole_loads = matrix.kind() != TensorType::F16 || matrix.columns().is_multiple_of(8);
-    let is_small = matrix.rows() * matrix.columns() <= SMALL;
-    whole_loads && !is_small && KNOWN.iter().any(|known| known.kind == matrix.kind() && has(known))
+    whole_loads && !matrix.is_small() && KNOWN.iter().any(|known| known.kind == matrix.kind() && has(known))
 }
 
 /// In which order a matrix takes activations.

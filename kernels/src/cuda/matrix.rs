@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// Experts that the kernels which choose and group have shared memory for.
 pub(super) const STACK_MAX: usize = 1024;
+/// Elements of a small matrix at most.
+const SMALL: usize = 1 << 20;
 /// What kernels align their loads to.
 const ALIGNMENT: u64 = 16;
 
@@ -71,6 +73,12 @@ impl DeviceMatrix {
     /// Inputs of one matrix.
     pub fn columns(&self) -> usize {
         self.columns
+    }
+
+    /// Whether it is not worth a rounding of activations, for few rows or for many: its products take no longer without,
+    /// and those of routers choose. Stacks are judged by one of their matrices.
+    pub(super) fn is_small(&self) -> bool {
+        self.rows * self.columns <= SMALL
     }
 
     pub(super) fn address(&self) -> DevicePtr {

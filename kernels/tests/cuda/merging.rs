@@ -41,7 +41,7 @@ fn a_merged_product_and_the_next_site_are_those_of_the_cpu() {
     merged_products(&[
         (1, 4096, 8192, F16),
         (4, 4096, 8192, F16),
-        (7, 256, 2048, F16),
+        (7, 1024, 2048, F16),
         (2, 7168, 2048, F16),
         (3, 512, 1280, F32),
         (20, 512, 2048, F16),
@@ -51,8 +51,8 @@ fn a_merged_product_and_the_next_site_are_those_of_the_cpu() {
 
 #[test]
 fn what_few_rows_do_at_once_under_a_sanitizer() {
-    merged_products(&[(3, 64, 1280, F16)]);
-    merged_experts(&[(2, [256, 256, 20])]);
+    merged_products(&[(3, 1024, 1280, F16)]);
+    merged_experts(&[(2, [1280, 1024, 8])]);
 }
 
 /// Rows, width of the streams and of the input, and the mixing matrix's type.
@@ -104,9 +104,10 @@ fn fed<B: Backend>(
 fn merged_experts_and_the_next_site_are_those_of_the_cpu() {
     merged_experts(&[
         (1, [4096, 2048, 64]),
-        (4, [256, 512, 64]),
-        (8, [768, 256, 80]),
-        (3, [512, 256, 20]),
+        (4, [1024, 1280, 20]),
+        (8, [2048, 768, 12]),
+        (3, [1280, 1024, 20]),
+        (3, [256, 512, 20]),
         (12, [512, 256, 9]),
     ]);
 }

@@ -141,6 +141,7 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
         let down_shared = ZEROS + WARPS * (2 * DOWN_ONE + rows.len() * ROW_PLANES + DOWN_SCALES);
         let is = |matrices: &[&DeviceMatrix], kind| matrices.iter().all(|matrix| matrix.kind() == kind);
         let takes = rows.len() <= ROWS_MAX
+            && !routed.gate.is_small()
             && is(&[&routed.gate, &routed.up], TensorType::IQ2_XXS)
             && is(&[&routed.down], TensorType::Q2_K)
             && is(&[&shared.gate, &shared.up, &shared.down], TensorType::Q8_0)

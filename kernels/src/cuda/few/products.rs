@@ -180,7 +180,9 @@ fn takes(matrix: &DeviceMatrix, columns: usize, parts: usize) -> bool {
     // A block of threads has the rows of one part at a time.
     let parts_fit = parts == 1 || matrix.rows().is_multiple_of(parts * PANEL) && columns > (WARPS / 2) * CHANNELS;
     assert_eq!(matrix.columns(), columns, "rows fit {matrix:?}");
-    (is_half || matrix.kind() == TensorType::Q8_0) && matrix.rows() >= OUTPUTS_MIN && parts_fit
+    // F16 keeps pairs of half floats; what is brought to fixed point has to be worth it.
+    let is_fixed = matrix.kind() == TensorType::Q8_0 && !matrix.is_small();
+    (is_half || is_fixed) && matrix.rows() >= OUTPUTS_MIN && parts_fit
 }
 
 fn row_bytes(matrix: &DeviceMatrix) -> usize {
