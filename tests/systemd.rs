@@ -15,8 +15,8 @@ fn everything_outlives_owner_worker_and_keeper_in_the_service_manager_s_store() 
     manager.wait_for("READY=1")?;
     let owner = site.serving_owner()?;
     let worker = site.serving_worker()?;
-    for turn in 0..2 {
-        assert_eq!(Answer::to(&worker, &messages(turn))?.text, TURNS[turn].1);
+    for (turn, (_, expected)) in TURNS.iter().enumerate().take(2) {
+        assert_eq!(Answer::to(&worker, &messages(turn))?.text, *expected);
     }
     worker.wait_for_stat("parked", "conversations", |count| count == 1)?;
     let parked = worker.process().output();

@@ -12,8 +12,9 @@ use ds4_units::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Every piece starts at a multiple of this: wide enough for any load and for the copy engine.
-const ALIGN: u64 = 256;
+/// Every piece starts at a multiple of this, the longest copy that the copy engine makes of it at once: no copy lies across
+/// two mappings of the arena, which a memory checker would take for its end.
+const ALIGN: u64 = 2048;
 
 /// All memory of steps.
 pub(crate) struct Arena {
