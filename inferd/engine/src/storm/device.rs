@@ -286,7 +286,7 @@ impl Model for PagedModel {
         Err(BankError::Device { problem: "this device keeps nothing".into() })
     }
 
-    fn import(&mut self, _tokens: Tokens, _image: &BankImage) -> Result<BankId, BankError> {
+    fn import(&mut self, _tokens: &[TokenId], _image: &BankImage) -> Result<BankId, BankError> {
         Err(BankError::Device { problem: "this device keeps nothing".into() })
     }
 

@@ -12,7 +12,7 @@ mod vocabulary;
 
 use crate::engine::Queue;
 use crate::scheduler::{Load, Scheduler};
-use crate::{Account, EngineOptions, Event, EventStream, GenerateRequest, Keep, RequestFault, Sampling, Watch};
+use crate::{Account, EngineOptions, Event, EventStream, GenerateRequest, Keep, RequestFault, Sampling, Stores, Watch};
 use codec::PlainCodec;
 use device::{CONTEXT, Device, PAGE, PAGE_TOKENS, PagedModel, follows};
 use ds4_governor::{Census, Consumer, Domain, Floors, Governor, Observation, Pressure, Reason, Source};
@@ -267,7 +267,7 @@ fn worker(
     let loaded =
         LoadedModel { model: Box::new(PagedModel::new(device)), tokenizer: tokenizer.clone(), codec: codec.clone() };
     let options = EngineOptions { banks: 6, charged_tokens: Tokens(8), ..EngineOptions::default() };
-    (governor, Scheduler::new(loaded, options, account, None, Watch::default()))
+    (governor, Scheduler::new(loaded, options, account, Stores::default(), Watch::default()))
 }
 
 #[test]
