@@ -65,6 +65,11 @@ pub(crate) fn wire(seed: &[u8]) {
     if seed.starts_with(b"PRI") {
         return;
     }
+    // A head that came in parts is read again only when its end has come: what is bad before that is met with the time
+    // limit of heads, and a connection that closes without a word.
+    if parts.is_empty() && whole.starts_with("HTTP/1.1 400") {
+        return;
+    }
     assert_eq!(whole, parts, "{:?}", String::from_utf8_lossy(seed));
     assert!(whole.is_empty() || whole.starts_with("HTTP/1."), "{whole}");
 }
