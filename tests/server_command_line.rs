@@ -41,7 +41,6 @@ fn a_wrong_flag_or_value_ends_with_2_and_is_named() -> Result<()> {
         (&["-m", model, "--ctx", "12"], "--ctx"),
         (&["-m", model, "--max-seqs", "0"], "--max-seqs"),
         (&["-m", model, "--kv-disk-space-mb", "5"], "--kv-disk-dir"),
-        (&["-m", model, "--kv-cache-boundary-align-tokens", "5"], "--kv-cache-boundary-align-tokens is not needed"),
         (&["-m", model, "--mtp", "x.gguf"], "--mtp needs speculative decoding"),
         (&["-m", model, "--api-key-file", "/nowhere/keys"], "--api-key-file /nowhere/keys"),
         (&["--port", "0"], "name a GGUF file with -m FILE"),

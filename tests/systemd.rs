@@ -10,7 +10,7 @@ use tempfile::TempDir;
 #[test]
 fn everything_outlives_owner_worker_and_keeper_in_the_service_manager_s_store() -> Result<()> {
     let site = Site::new(&demo_model(), &[], &[])?;
-    let mut manager = Manager::new()?;
+    let manager = Manager::new()?;
     let first = manager.start(&site.keeper_command()?)?;
     manager.wait_for("READY=1")?;
     let owner = site.serving_owner()?;

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -17,14 +20,23 @@ use crate::process::{PATIENCE, Process};
 /// Where descriptors are put before they get the numbers that the service expects.
 const ASIDE: usize = 200;
 
-/// A service manager with a store of descriptors. Dropping it closes them.
+/// A service manager with a store of descriptors. Dropping it closes them. It listens on a thread of its own, as services
+/// wait for one that does not.
 pub struct Manager {
     folder: TempDir,
-    socket: UnixDatagram,
+    heard: Arc<Mutex<Heard>>,
+    over: Arc<AtomicBool>,
+    listener: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Heard {
     /// By name.
     store: BTreeMap<String, OwnedFd>,
     /// Everything it was told, line by line.
     told: Vec<String>,
+    /// Why it listens no more.
+    fault: Option<String>,
 }
 
 impl Manager {
@@ -32,64 +44,97 @@ impl Manager {
     pub fn new() -> Result<Manager> {
         let folder = TempDir::new().context("a folder for the socket")?;
         let socket = UnixDatagram::bind(folder.path().join("notify"))?;
-        Ok(Manager { folder, socket, store: BTreeMap::new(), told: Vec::new() })
+        let (heard, over) = (Arc::<Mutex<Heard>>::default(), Arc::<AtomicBool>::default());
+        let (hears, ends) = (Arc::clone(&heard), Arc::clone(&over));
+        let listener = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                let mut heard = locked(&hears);
+                if let Err(error) = heard.listen(&socket) {
+                    heard.fault = Some(format!("{error:#}"));
+                    return;
+                }
+                drop(heard);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Ok(Manager { folder, heard, over, listener: Some(listener) })
     }
 
     /// Starts a service as this manager does, with all descriptors of the store.
     pub fn start(&self, service: &Command) -> Result<Process> {
+        let heard = locked(&self.heard);
         let (mut aside, mut wanted, mut closed) = (String::new(), String::new(), String::new());
-        for (index, fd) in self.store.values().enumerate() {
+        for (index, fd) in heard.store.values().enumerate() {
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
             let (from, number) = (fd.as_raw_fd(), ASIDE + index);
             aside += &format!(" {number}<&{from}");
             wanted += &format!(" {}<&{number}", 3 + index);
             closed += &format!(" {number}<&-");
         }
-        let names: Vec<&str> = self.store.keys().map(String::as_str).collect();
+        let names: Vec<&str> = heard.store.keys().map(String::as_str).collect();
         let mut command = Command::new("bash");
         // The service has to be the process that the numbers are meant for.
         let script = format!("exec{aside}; exec{wanted}{closed}; export LISTEN_PID=$$; exec \"$0\" \"$@\"");
-        command.arg("-c").arg(if self.store.is_empty() { "exec \"$0\" \"$@\"".to_owned() } else { script });
+        command.arg("-c").arg(if heard.store.is_empty() { "exec \"$0\" \"$@\"".to_owned() } else { script });
         command.arg(service.get_program()).args(service.get_args());
         command.env("NOTIFY_SOCKET", self.folder.path().join("notify"));
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
         let process = Process::start(command);
-        for fd in self.store.values() {
+        for fd in heard.store.values() {
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
         }
         process
     }
 
     /// Blocks until this was told.
-    pub fn wait_for(&mut self, line: &str) -> Result<()> {
-        self.wait_until(line, |manager| manager.told.iter().any(|told| told == line))
+    pub fn wait_for(&self, line: &str) -> Result<()> {
+        self.wait_until(line, |heard| heard.told.iter().any(|told| told == line))
     }
 
     /// Blocks until the store holds so many descriptors.
-    pub fn wait_for_fds(&mut self, count: usize) -> Result<()> {
-        self.wait_until("descriptors", |manager| manager.store.len() == count)
+    pub fn wait_for_fds(&self, count: usize) -> Result<()> {
+        self.wait_until("descriptors", |heard| heard.store.len() == count)
     }
 
     /// Blocks until the store holds so many whole sets of a keeper.
-    pub fn wait_for_sets(&mut self, count: usize) -> Result<()> {
-        self.wait_until("sets", |manager| manager.store.keys().filter(|name| name.ends_with(".set")).count() == count)
+    pub fn wait_for_sets(&self, count: usize) -> Result<()> {
+        self.wait_until("sets", |heard| heard.store.keys().filter(|name| name.ends_with(".set")).count() == count)
     }
 
-    fn wait_until(&mut self, what: &str, is_it: impl Fn(&Manager) -> bool) -> Result<()> {
+    fn wait_until(&self, what: &str, is_it: impl Fn(&Heard) -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        self.listen()?;
-        while !is_it(self) {
-            ensure!(Instant::now() < deadline, "{what}: told {:?}, stored {:?}", self.told, self.store.keys());
-            std::thread::sleep(Duration::from_millis(1));
-            self.listen()?;
-        }
-        Ok(())
-    }
-
-    /// Takes everything that has been sent.
-    fn listen(&mut self) -> Result<()> {
         loop {
-            let (text, fds) = match datagram(self.socket.as_fd()) {
+            let heard = locked(&self.heard);
+            if is_it(&heard) {
+                return Ok(());
+            }
+            let Heard { store, told, fault } = &*heard;
+            let waits = fault.is_none() && Instant::now() < deadline;
+            ensure!(waits, "{what}: told {told:?}, stored {:?}, {fault:?}", store.keys());
+            drop(heard);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(listener) = self.listener.take() {
+            let _ = listener.join();
+        }
+    }
+}
+
+fn locked(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
+    heard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Heard {
+    /// Takes everything that has been sent.
+    fn listen(&mut self, socket: &UnixDatagram) -> Result<()> {
+        loop {
+            let (text, fds) = match datagram(socket.as_fd()) {
                 Ok(received) => received,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),

@@ -74,7 +74,8 @@ fn the_ranges_are_sealed_against_every_change() {
         .map(|fd| fd.unwrap().path())
         .filter(|path| fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("memfd:ds4-")))
         .collect();
-    assert_eq!(ranges.len(), 2);
+    let names: Vec<_> = ranges.iter().map(|range| fs::read_link(range).unwrap()).collect();
+    assert_eq!(ranges.len(), 2, "{names:?}");
     for range in ranges {
         let file = fs::OpenOptions::new().read(true).write(true).open(&range).unwrap();
         assert!(file.set_len(1).is_err() && file.set_len(1 << 40).is_err());
