@@ -72,7 +72,7 @@ fn the_ranges_are_sealed_against_every_change() {
     let fds = fs::read_dir(format!("/proc/{}/fd", owner.pid())).unwrap();
     let ranges: Vec<_> = fds
         .map(|fd| fd.unwrap().path())
-        .filter(|path| fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("memfd:ds4-")))
+        .filter(|path| fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("memfd:ds4-weights")))
         .collect();
     let names: Vec<_> = ranges.iter().map(|range| fs::read_link(range).unwrap()).collect();
     assert_eq!(ranges.len(), 2, "{names:?}");
