@@ -32,13 +32,14 @@ fn wait_until<T: PartialEq + std::fmt::Debug>(wanted: &T, mut observe: impl FnMu
 /// What descriptors of conversations' memory are called.
 const CONVERSATION_MEMORY: [&str; 3] = ["/memfd:ds4-bank", "/memfd:ds4-checkpoint", "/memfd:ds4-journal"];
 
-/// What a process holds open, by kind: socket and pipe numbers differ between equal states.
-fn kinds(pid: Pid) -> Result<Vec<String>> {
-    let files = open_files(pid)?;
-    // Kept conversations hold descriptors of their memory, which a successor may take over: a few for each bank there is.
-    let lasting = |file: &String| CONVERSATION_MEMORY.iter().any(|name| file.starts_with(name));
-    let kinds = files.into_iter().filter(|file| !lasting(file));
-    Ok(kinds.map(|file| file.split(":[").next().unwrap_or_default().to_owned()).collect())
+/// Descriptors of a conversation's memory: its bank, its journal, and checkpoints of a request's beginning and end.
+const MOST_OF_A_CONVERSATION: usize = 4;
+
+/// What a process holds open, by kind: socket and pipe numbers differ between equal states. The second are descriptors of
+/// kept conversations' memory, which a successor may take over.
+fn kinds(pid: Pid) -> Result<(Vec<String>, Vec<String>)> {
+    let kinds = open_files(pid)?.into_iter().map(|file| file.split(":[").next().unwrap_or_default().to_owned());
+    Ok(kinds.partition(|kind| !CONVERSATION_MEMORY.iter().any(|name| kind.starts_with(name))))
 }
 
 #[test]
@@ -96,10 +97,15 @@ fn workers_of(run_dir: &Path) -> Result<usize> {
 fn requests_leave_no_descriptor_open_in_the_worker() -> Result<()> {
     let model = demo_model();
     let owner = Owner::serving(&model)?;
-    let worker = Worker::attached(&model, &owner)?;
+    let kept = 2;
+    let manifest = owner.manifest()?;
+    let banks = kept.to_string();
+    let arguments = ["--weights".as_ref(), manifest.as_os_str(), "--max-seqs".as_ref(), banks.as_ref()];
+    let worker = Worker::start(&model, 0, &arguments)?;
+    worker.wait_until_healthy()?;
     let pid = worker.process().pid();
     worker.answer(&hello())?;
-    let before = kinds(pid)?;
+    let (before, _) = kinds(pid)?;
     for round in 0..30 {
         match round % 3 {
             0 => drop(worker.answer(&hello())?),
@@ -109,7 +115,10 @@ fn requests_leave_no_descriptor_open_in_the_worker() -> Result<()> {
         }
     }
     // The first count may still have seen a connection that was closing.
-    wait_until(&true, || Ok(kinds(pid)?.len() <= before.len()))
+    wait_until(&true, || {
+        let (others, conversations) = kinds(pid)?;
+        Ok(others.len() <= before.len() && conversations.len() <= kept * MOST_OF_A_CONVERSATION)
+    })
 }
 
 #[test]
