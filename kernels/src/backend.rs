@@ -1,7 +1,7 @@
 //! The operations a model graph is written against. [`crate::reference::Cpu`] is the truth; every other backend is
 //! checked against it, operation by operation.
 
-use crate::bank::{BankImage, BankSizes, BankState, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, WindowPlace};
 use crate::compression::Compressor;
 use crate::experts::{EXPERTS_USED, ExpertConstants};
 use crate::hyper_connection::{HyperConstants, Mixed};
@@ -206,6 +206,24 @@ pub trait Backend: Send + Sync + Sized + 'static {
         Ok(Computed { logits, best: rows.iter().map(best).collect() })
     }
 
+    /// Memory that a step like this one would take at most, beside weights and banks and beyond what steps have taken
+    /// already; with `take` it is taken, so that no such step has to. Computes nothing: `operations` are those that
+    /// [`Backend::compute`] would get. Nothing where activations are the process's own memory.
+    fn try_out<'a>(
+        &self,
+        step: &mut Step<'a, Self::Bank>,
+        take: bool,
+        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Option<Self::Rows>,
+    ) -> Result<Bytes, BackendError> {
+        let _ = (step, take, operations);
+        Ok(Bytes::ZERO)
+    }
+    /// The most that [`Backend::memory`] may yet grow by for recordings of steps.
+    fn recordings_to_come(&self, repeats: &Self::Repeats) -> Bytes {
+        let _ = repeats;
+        Bytes::ZERO
+    }
+
     /// Takes a matrix where it is; refuses one in a layout or a memory that it cannot compute with.
     fn matrix(&self, stored: Matrix) -> Result<Self::Matrix, BackendError>;
     /// Takes a vector.
@@ -228,8 +246,10 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn restore(&self, bank: &mut Self::Bank, checkpoint: &Self::Checkpoint, tokens: usize) -> Result<(), BackendError>;
     /// The bank's bytes from block `first` on. Waits for what was put before it.
     fn read_bank(&self, bank: &Self::Bank, first: usize) -> Result<BankImage, BackendError>;
-    /// A bank with these bytes, all blocks from the first on. Their sizes are the bank's.
-    fn write_bank(&self, sizes: BankSizes, image: &BankImage) -> Result<Self::Bank, BackendError>;
+    /// Gives a bank blocks with these bytes, `first` and those after it; the ones before must be there. Waits for it.
+    fn write_blocks(&self, bank: &mut Self::Bank, first: usize, blocks: &[BlockBytes]) -> Result<(), BackendError>;
+    /// Gives a bank's committed recurrent part these bytes. Waits for it.
+    fn write_recurrent(&self, bank: &mut Self::Bank, bytes: &[u8]) -> Result<(), BackendError>;
     /// The most memory that a bank of so many blocks holds, however it has grown.
     fn bank_memory(sizes: BankSizes, blocks: usize) -> Bytes {
         Bytes((blocks * sizes.block + 2 * sizes.recurrent) as u64)

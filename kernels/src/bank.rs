@@ -47,11 +47,14 @@ pub struct BankState {
     pub committed: usize,
 }
 
+/// A block's bytes, shared with whoever else reads them.
+pub type BlockBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
 /// A bank's bytes at a frontier, on the host: what survives the process.
 #[derive(Clone)]
 pub struct BankImage {
     /// Blocks, in order.
-    pub blocks: Vec<Arc<dyn AsRef<[u8]> + Send + Sync>>,
+    pub blocks: Vec<BlockBytes>,
     /// The committed recurrent part.
     pub recurrent: Vec<u8>,
 }

@@ -98,7 +98,8 @@ struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 393_216, env = "DS4_TOKENS", help_heading = "Engine")]
     tokens: u32,
 
-    /// Prompt tokens computed in one step while no answer is being written [default: 512 on a CPU, 2048 on a GPU]
+    /// Prompt tokens computed in one step while no answer is being written [default: 512 on a CPU; 4096 on a GPU, or as
+    /// many as leave room for a conversation of full length]
     #[arg(long, value_name = "N", env = "DS4_PREFILL_CHUNK", value_parser = count(), help_heading = "Engine")]
     prefill_chunk: Option<usize>,
 

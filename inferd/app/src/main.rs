@@ -4,16 +4,15 @@
 //! them.
 
 mod config;
+mod plan;
 mod refused;
 mod serve;
 
 use config::{Config, ConfigError, Task};
-use ds4_boot::{BootError, ModelFile, Platform, default_floor, observer};
-use ds4_governor::{Floors, plan_banks};
+use ds4_boot::Platform;
 use ds4_host::{Exit, StopSignals, check_cpu, init_logging, printable};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 
 fn main() -> ExitCode {
     match start() {
@@ -40,12 +39,12 @@ fn start() -> Result<Exit, Failure> {
     match config.task {
         Task::Serve => serve::serve(config, &signals),
         Task::PrintPlan => {
-            let (lines, kept) = check(&config)?;
+            let (lines, kept) = plan::check(&config)?;
             config.plan.iter().chain(&lines).for_each(|line| println!("{line}"));
             kept.map(|()| Exit::Ok)
         }
         Task::CheckConfig => {
-            check(&config)?.1?;
+            plan::check(&config)?.1?;
             println!("configuration ok");
             Ok(Exit::Ok)
         }
@@ -53,38 +52,3 @@ fn start() -> Result<Exit, Failure> {
 }
 
 type Failure = (Exit, String);
-
-/// Opens the model file, reads its header and says what it is, what conversations would cost and how many fit; then
-/// whether what was asked for can be had on this machine now.
-fn check(config: &Config) -> Result<(Vec<String>, Result<(), Failure>), Failure> {
-    let failed = |error: BootError| (error.exit(), error.to_string());
-    let never = AtomicBool::new(false);
-    let file = ModelFile::open(&config.model, &never).map_err(failed)?;
-    let context = file.context(config.model.ctx).map_err(failed)?;
-    let (_, codec) = file.prompt_side(&config.model).map_err(failed)?;
-    let prospect = file.prospect(&config.model, &never).map_err(failed)?;
-    let id = config.model_id.clone().unwrap_or_else(|| file.default_id());
-    let line = |name: &str, value: &str, origin: &str| format!("{name:<26} {value:<24} {origin}");
-    let mut lines = vec![
-        line("file", &file.path().display().to_string(), "model"),
-        line("shape", file.shape(), "model"),
-        line("id", &id, if config.model_id.is_some() { "flag" } else { "model" }),
-        line("prompt wording", codec.renderer_version(), "model"),
-        line("context", &context.0.to_string(), if config.model.ctx.is_some() { "flag" } else { "model" }),
-    ];
-    let floor = config.memory_floor.unwrap_or(default_floor(&prospect.device));
-    let floors = Floors { floor, substrate_outstanding: prospect.to_load };
-    let observation = observer(&prospect.device)();
-    let plan = plan_banks(&observation, &floors, context, &prospect.price, config.max_seqs.asked());
-    lines.push(line("memory free", &observation.free.to_string(), observation.source.name()));
-    lines.push(line("memory floor", &floor.to_string(), "never promised"));
-    lines.push(line("weights to load", &prospect.to_load.to_string(), "model"));
-    lines.push(line("for conversations", &plan.budget.to_string(), "free - floor - weights"));
-    lines.push(line("banks", &plan.banks.to_string(), if plan.asked { "flag" } else { "plan" }));
-    for length in &plan.lengths {
-        let name = format!("{} tokens", length.tokens.0);
-        lines.push(line(&name, &format!("{} fit", length.fit), &format!("{} each", length.price)));
-    }
-    lines.push(line("one more at full length", &plan.next_needs.to_string(), "more would be needed"));
-    Ok((lines, plan.check().map_err(|error| (Exit::Usage, error.to_string()))))
-}

@@ -2,9 +2,9 @@
 
 use crate::config::Config;
 use ds4_api::{Api, Hosts, Serving, Trace, Traces, serve as serve_http};
-use ds4_boot::{Booted, ComputeDevice, Guard, ModelFile, default_floor, observer};
+use ds4_boot::{Asked, BootError, Booted, ComputeDevice, Guard, Ledger, ModelFile, default_floor, observer};
 use ds4_engine::{Account, DiskBanks, DiskOptions, Engine, EngineOptions, ParkedBanks, ParkedOptions, Stores};
-use ds4_governor::{BankPlan, Census, Floors, Governor, PressureLimits, plan_banks};
+use ds4_governor::{Census, Floors, Governor, PressureLimits};
 use ds4_host::{Exit, StopSignals, append_private, printable, printable_path, service};
 use ds4_model::{AnswerMemory, LoadedModel, Model};
 use ds4_units::Bytes;
@@ -111,13 +111,16 @@ async fn boot_and_wait(
     let (tokenizer, codec) = (booted.loaded.tokenizer.clone(), booted.loaded.codec.clone());
     let device = booted.device.clone();
     let floor = floor.unwrap_or(default_floor(&device));
-    let (account, plan) = account(booted.loaded.model.as_ref(), &device, floor, max_seqs.asked(), &stores);
+    let asked = Asked { floor, rows: options.prefill_rows, banks: max_seqs.asked() };
+    let mut booted = booted;
+    let (account, ledger) = account(booted.loaded.model.as_mut(), &device, &asked, &stores)?;
+    let plan = ledger.banks;
     match plan.check() {
         Err(error) if plan.asked => return Err((Exit::Usage, format!("--max-seqs {}: {error}", plan.banks))),
         Err(error) => warn!("memory: {error}"),
         Ok(()) => {}
     }
-    let options = EngineOptions { banks: plan.banks, ..options };
+    let options = EngineOptions { banks: plan.banks, prefill_rows: Some(ledger.step.rows), ..options };
     let engine = Engine::start_with(booted.loaded, options, account, stores);
     let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
     let governor = engine.handle().observatory().governor().clone();
@@ -141,28 +144,40 @@ async fn boot_and_wait(
     }
 }
 
-/// The account conversations are paid from, and how many of them there may be. Every number that decides is a line in
-/// the log.
+/// The account conversations are paid from, and what it was made from: every number that decides is a line in the log.
+/// What steps need is taken.
 fn account(
-    model: &dyn Model,
+    model: &mut dyn Model,
     device: &ComputeDevice,
-    floor: Bytes,
-    asked: Option<usize>,
+    asked: &Asked,
     stores: &Stores,
-) -> (Account, BankPlan) {
+) -> Result<(Account, Ledger), Failure> {
+    let failed = |error: BootError| (error.exit(), error.to_string());
     let mut observe = observer(device);
-    let floors = Floors { floor, substrate_outstanding: Bytes::ZERO };
     let mut observation = observe();
     // What was taken over is conversations already.
     let taken = stores.parked.iter().flat_map(ParkedBanks::banks);
     let taken: u64 = taken.filter_map(|bank| Some(model.resident_bytes(bank).ok()?.0)).sum();
     observation.free.0 = observation.free.0.saturating_add(taken);
-    let plan = plan_banks(&observation, &floors, model.info().context, |tokens| model.price(tokens), asked);
-    info!(free = %observation.free, source = observation.source.name(), floor = %floor, "memory: {plan}");
+    let ledger = Ledger::plan(model, &observation, asked).map_err(failed)?;
+    ledger.take_activations(model).map_err(failed)?;
+    let Ledger { step, rows_asked, activations, recordings, banks: plan, .. } = &ledger;
+    info!(free = %observation.free, source = observation.source.name(), floor = %asked.floor, "memory: {plan}");
+    if *activations > Bytes::ZERO {
+        info!(rows = step.rows, %activations, %recordings, "memory: taken for steps, and kept free for recordings of them");
+    }
+    if step.rows < *rows_asked {
+        warn!(
+            rows = step.rows,
+            asked = rows_asked,
+            "memory: steps are smaller, so that a conversation fits beside them"
+        );
+    }
     for length in &plan.lengths {
         info!(tokens = length.tokens.0, price = %length.price, fit = length.fit, "memory: conversations of this length");
     }
-    (Account::new(Governor::new(floors, Census::default()), Box::new(observe), None), plan)
+    let floors = Floors { floor: asked.floor, substrate_outstanding: Bytes::ZERO };
+    Ok((Account::new(Governor::new(floors, Census::default()), Box::new(observe), None), ledger))
 }
 
 fn boot(config: &Config, memory: &AnswerMemory, cancel: &AtomicBool) -> Result<(String, Booted, Stores), Failure> {

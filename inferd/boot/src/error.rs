@@ -19,6 +19,8 @@ pub enum BootError {
     NoBaseModel { path: PathBuf },
     #[error("{problem}")]
     Device { problem: String },
+    #[error("{problem}: fewer conversations or a lower floor do not help; --prefill-chunk may")]
+    Memory { problem: String },
     #[error(transparent)]
     File(Box<GgufError>),
     #[error("metadata: {0}")]
@@ -57,6 +59,7 @@ impl BootError {
             | BootError::ContextTooLong { .. }
             | BootError::Family(FamilyError::UnknownPromptProfile { .. }) => Exit::Usage,
             BootError::Device { .. } | BootError::Family(FamilyError::Device(_)) => Exit::Device,
+            BootError::Memory { .. } => Exit::Memory,
             BootError::NoBaseModel { .. } => Exit::ImportRefused,
             BootError::File(_) | BootError::Metadata(_) | BootError::Family(_) => Exit::ModelFile,
             BootError::Import(error) => match error.failure() {

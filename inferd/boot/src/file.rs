@@ -5,12 +5,13 @@ use crate::{BootError, KvRows, ModelArgs, device, manifest};
 use ds4_gguf::Model as GgufModel;
 use ds4_host::printable_path;
 use ds4_import::{ComputeDevice, ContentRoot, Lease};
-use ds4_model::{BankPrice, BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
+use ds4_model::{BankPrice, BindOptions, Family, FamilyError, KvRounding, LoadedModel, Model, PromptSide};
 use ds4_units::{Bytes, Tokens};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 use tracing::info;
 
 /// The longest conversation when the operator names none.
@@ -112,30 +113,45 @@ impl ModelFile {
         Ok(Prospect { device, price, to_load })
     }
 
-    /// Attaches or loads, and binds. Blocks until the model is ready, an error, or `cancel`. `worker` is this
-    /// process's name in the owner's log.
+    /// Attaches or loads, and binds; meanwhile another thread reads the vocabulary. Blocks until the model is ready, an
+    /// error, or `cancel`. `worker` is this process's name in the owner's log.
     pub fn load(&self, args: &ModelArgs, worker: &str, cancel: &AtomicBool) -> Result<Booted, BootError> {
         let context = self.context(args.ctx)?;
         let kv_rounding = rounding(args);
-        let Source { weights, lease, identity, device } = weights::obtain(args, &self.file, worker, cancel)?;
-        let began = Instant::now();
-        let loaded = self.family.bind(
-            &self.file,
-            &weights,
-            &BindOptions { context, kv_rounding, device: device.clone(), prompt_profile: args.prompt_profile.clone() },
-        )?;
+        let (bound, prompt_side) = thread::scope(|threads| {
+            let prompt_side = threads.spawn(|| self.prompt_side(args));
+            let bound = self.bind(args, context, worker, cancel);
+            (bound, prompt_side.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        let (Source { lease, identity, device, .. }, model, bind_time) = bound?;
+        let (tokenizer, codec) = prompt_side?;
+        let loaded = LoadedModel { model, tokenizer, codec };
         info!(
             context = context.0,
             kv_rounding = ?kv_rounding,
             bank_bytes = %loaded.model.price(context),
             prompt = loaded.codec.renderer_version(),
-            bind_ms = began.elapsed().as_millis() as u64,
+            bind_ms = bind_time.as_millis() as u64,
             "model bound"
         );
         for (purpose, bytes) in loaded.model.device_memory() {
             info!(%bytes, "device memory beyond the weights: {purpose}");
         }
         Ok(Booted { loaded, lease, identity, device })
+    }
+
+    fn bind(
+        &self,
+        args: &ModelArgs,
+        context: Tokens,
+        worker: &str,
+        cancel: &AtomicBool,
+    ) -> Result<(Source, Box<dyn Model>, Duration), BootError> {
+        let source = weights::obtain(args, &self.file, worker, cancel)?;
+        let began = Instant::now();
+        let options = BindOptions { context, kv_rounding: rounding(args), device: source.device.clone() };
+        let model = self.family.bind(&self.file, &source.weights, &options)?;
+        Ok((source, model, began.elapsed()))
     }
 }
 

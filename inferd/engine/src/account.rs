@@ -28,7 +28,7 @@ pub struct Account {
     reconciliation: Option<Reconciliation>,
 }
 
-/// A look at the machine, and what conversations held then.
+/// A look at the machine, and what this account held then.
 #[derive(Clone, Copy)]
 struct Look {
     at: Instant,
@@ -75,10 +75,11 @@ impl Account {
         self.governor.reserve(Consumer::Restore, bytes);
     }
 
-    /// Enters what the device holds beside weights and conversations: what warming up took and larger steps grow.
-    pub(crate) fn publish_beside(&mut self, bytes: Bytes) {
-        self.beside.resize(bytes, bytes);
-        self.governor.publish(Consumer::Prewarm, bytes, bytes);
+    /// Enters what the device holds beside weights and conversations, and how much more that may come to be: nobody else
+    /// is promised what recordings of steps will take.
+    pub(crate) fn publish_beside(&mut self, held: Bytes, to_come: Bytes) {
+        self.beside.resize(held, held);
+        self.governor.publish(Consumer::Prewarm, Bytes(held.0.saturating_add(to_come.0)), held);
     }
 
     /// Compares the account with the machine, at a moment when nothing runs. The first call only takes note of where
@@ -95,9 +96,9 @@ impl Account {
         Some(residual)
     }
 
-    /// The machine as it is now: a recent look, corrected by what conversations have taken and given back since.
+    /// The machine as it is now: a recent look, corrected by what this account has taken and given back since.
     fn look(&mut self) -> Observation {
-        let held = self.charge.committed();
+        let held = Bytes(self.charge.committed().0 + self.beside.committed().0);
         if let Some(Look { at, observation, held: then }) = self.look
             && at.elapsed() < FRESH
         {
@@ -135,6 +136,19 @@ mod tests {
         account.publish(Bytes(20), Bytes(20));
         assert_eq!(account.ask(Bytes(180)).verdict, Verdict::Admit);
         assert_eq!(account.ask(Bytes(181)).deficit, Bytes(1));
+    }
+
+    #[test]
+    fn what_recordings_will_take_is_promised_to_nobody_and_what_they_have_taken_is_not_counted_twice() {
+        let (mut account, free) = account(100);
+        account.publish_beside(Bytes(7), Bytes(30));
+        assert_eq!(account.ask(Bytes(71)).deficit, Bytes(1));
+        assert_eq!(account.ask(Bytes(70)).verdict, Verdict::Admit);
+        account.publish_beside(Bytes(37), Bytes::ZERO);
+        assert_eq!(account.ask(Bytes(70)).verdict, Verdict::Admit);
+        std::thread::sleep(FRESH);
+        free.store(70, Ordering::Relaxed);
+        assert_eq!(account.ask(Bytes(71)).deficit, Bytes(1));
     }
 
     #[test]

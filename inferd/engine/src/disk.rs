@@ -2,9 +2,9 @@
 
 use ds4_banks::{
     BankBytes, Folder, FolderError, Geometry, Identity, Kept, LoadTicket, Loaded, Miss, Piece, PieceEnd, PieceKind,
-    Remembered, SaveReason, Service, Snapshot, Stats, Store, StoreOptions, Transcript,
+    Remembered, SaveReason, Service, Snapshot, Stats, Store, StoreOptions, Transcript, Unusable,
 };
-use ds4_model::{AnswerMemory, BankImage, Model, PartContent, PromptRecord, SampledPart, Tokenizer};
+use ds4_model::{AnswerMemory, BankImage, ImageCheck, Model, PartContent, PromptRecord, SampledPart, Tokenizer};
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,8 @@ impl DiskBanks {
         let limits = StoreOptions { budget: options.budget, min_tokens: options.min_tokens.0 };
         let folder: &Path = &options.folder;
         let store = Store::open(Box::new(Folder::open(folder)?), &identity, geometry, limits);
-        let service = store.and_then(|store| Service::start(store, |loaded| Ok(Restored::of(loaded))));
+        let check = model.image_check();
+        let service = store.and_then(|store| Service::start(store, move |loaded| Restored::of(loaded, &check)));
         let service = service.map_err(|source| DiskError::Store { folder: folder.to_owned(), source })?;
         Ok(DiskBanks {
             service,
@@ -312,7 +313,8 @@ pub(crate) struct Restored {
 }
 
 impl Restored {
-    fn of(loaded: Loaded) -> Restored {
+    /// What was read, if a bank can be made of it. Runs on the restoring thread.
+    fn of(loaded: Loaded, check: &ImageCheck) -> Result<Restored, Unusable> {
         let Loaded { transcript, blocks, recurrent, kept, .. } = loaded;
         let record = PromptRecord::from_parts(transcript.pieces().map(|piece| ds4_model::RecordPart {
             content: match piece.kind {
@@ -323,7 +325,11 @@ impl Restored {
             tokens: piece.tokens,
         }));
         let blocks = blocks.into_iter().map(|block| Arc::new(block) as Arc<_>).collect();
-        Restored { record, image: BankImage { blocks, recurrent }, kept }
+        let image = BankImage { blocks, recurrent };
+        match check(Tokens(record.tokens().len() as u32), &image) {
+            Ok(()) => Ok(Restored { record, image, kept }),
+            Err(why) => Err(Unusable { kept, why: format!("the stored bank {why}") }),
+        }
     }
 }
 

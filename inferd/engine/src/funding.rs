@@ -3,6 +3,7 @@
 use crate::admit::{self, Choice, Wish};
 use crate::limits::BESIDE_MAX;
 use crate::reclaim::{self, Victim};
+use crate::restore::Restoring;
 use crate::scheduler::{Scheduler, Waiting};
 use crate::warm::Graces;
 use crate::{GenerateRequest, Keep, Refusal};
@@ -133,12 +134,15 @@ impl Scheduler {
     /// Enters what was promised and what is held now.
     pub(crate) fn enter_into_books(&mut self) {
         let running = sum(self.running.iter().map(|running| self.held(running.bank)));
-        let resident = Bytes(running.0.saturating_add(self.warm.held().0));
+        let filling = sum(self.restoring.iter().filter_map(Restoring::bank).map(|bank| self.held(bank)));
+        let resident = sum([running, self.warm.held(), filling].into_iter());
         let promised = self.promised();
         self.account.publish(promised, resident);
+        let beside = sum(self.model.device_memory().into_iter().map(|(_, bytes)| bytes));
+        self.account.publish_beside(beside, self.model.device_memory_to_come());
         self.counters.running.set(self.running.len());
         self.counters.warm.set(self.warm.len());
-        self.account.keep_free_for_restores(sum(self.restoring.iter().map(|restoring| restoring.price)));
+        self.account.keep_free_for_restores(sum(self.restoring.iter().map(Restoring::reserved)));
     }
 
     /// Whether another bank may be opened for a choice: a free one, that of a conversation which makes way, or one
@@ -150,7 +154,7 @@ impl Scheduler {
 
     /// Banks that are in use.
     pub(crate) fn banks(&self) -> usize {
-        self.running.len() + self.warm.len()
+        self.running.len() + self.warm.len() + self.restoring.iter().filter(|restoring| restoring.is_filling()).count()
     }
 
     /// Makes place for one more bank by giving up a conversation, the chosen one excepted. Without one that may go,
@@ -202,7 +206,8 @@ impl Scheduler {
     /// Bytes all conversations may come to hold: what running ones were promised, and what kept ones have.
     fn promised(&self) -> Bytes {
         let running = self.running.iter().map(|running| self.promised_to(running.bank, running.promise()));
-        Bytes(sum(running).0.saturating_add(self.warm.held().0))
+        let filling = self.restoring.iter().map(Restoring::promised);
+        sum(running.chain(filling).chain([self.warm.held()]))
     }
 
     fn promised_to(&self, bank: BankId, promise: Tokens) -> Bytes {

@@ -19,6 +19,11 @@ pub(crate) const BESIDE_MAX: usize = 1;
 /// request waits for such a bank at most.
 pub const GRACE: Duration = Duration::from_secs(60);
 
+/// Bytes of a restored conversation that are copied into its bank between two steps: a few milliseconds that whoever
+/// writes waits for. And as many as nobody minds while nothing runs.
+pub(crate) const IMPORT_PART: Bytes = Bytes::mib(4);
+pub(crate) const IMPORT_PART_ALONE: Bytes = Bytes::mib(64);
+
 /// Requests held up by kept banks that others may pass at a time.
 pub(crate) const HELD_PASSED_MAX: usize = 32;
 

@@ -174,7 +174,6 @@ impl Scheduler {
                 self.warm.keep(warm);
             }
         }
-        self.enter_into_books();
         self.counters.warm.set(self.warm.len());
         self.tell_keeper();
     }

@@ -25,8 +25,6 @@ impl Scheduler {
         }
         if quiet >= SETTLED {
             self.enter_into_books();
-            let beside = self.model.device_memory().iter().map(|(_, bytes)| bytes.0).sum();
-            self.account.publish_beside(Bytes(beside));
             self.reconcile();
         }
     }

@@ -1,27 +1,67 @@
 //! Conversations that come back from disk, and those that go there.
 //!
-//! A request whose conversation is on disk waits while it is read; everybody else goes on. What was read becomes a
-//! kept conversation like any other, and the request is admitted as if its last turn had been a moment ago.
+//! A request whose conversation is on disk waits while it is read and checked, on a thread of its own, and then copied
+//! into a bank, a part between two steps; everybody else goes on. What was read becomes a kept conversation like any
+//! other, and the request is admitted as if its last turn had been a moment ago.
 
 use crate::Keep;
 use crate::admit::Origin;
 use crate::disk::{DiskBanks, Restored};
+use crate::limits::{IMPORT_PART, IMPORT_PART_ALONE};
 use crate::scheduler::{Scheduler, Waiting};
 use crate::warm::Warm;
 use ds4_banks::{Kept, LoadTicket, SaveReason};
-use ds4_model::{BankError, PromptRecord, StepError};
+use ds4_model::{BankError, Import, PromptRecord, StepError};
 use ds4_units::{BankId, Bytes, Tokens};
 use std::time::Duration;
 
 /// How long an idle engine waits for the disk before it looks into its inbox again.
 const DISK_LOOK: Duration = Duration::from_millis(2);
 
-/// A request whose conversation is being read.
+/// A request whose conversation is on its way back.
 pub(crate) struct Restoring {
     pub(crate) waiting: Waiting,
     /// What its conversation may come to hold.
-    pub(crate) price: Bytes,
-    ticket: LoadTicket<Restored>,
+    price: Bytes,
+    stage: Stage,
+}
+
+/// How far a conversation has come.
+enum Stage {
+    /// It is being read. Memory is kept free for it.
+    Reading(LoadTicket<Restored>),
+    /// It is being copied into a bank, for which memory was promised. One at a time.
+    Filling(Box<Filling>),
+}
+
+struct Filling {
+    import: Import,
+    record: PromptRecord,
+    kept: Kept,
+}
+
+impl Restoring {
+    /// What is kept free for it.
+    pub(crate) fn reserved(&self) -> Bytes {
+        if self.is_filling() { Bytes::ZERO } else { self.price }
+    }
+
+    /// What was promised for its bank.
+    pub(crate) fn promised(&self) -> Bytes {
+        if self.is_filling() { self.price } else { Bytes::ZERO }
+    }
+
+    pub(crate) fn is_filling(&self) -> bool {
+        matches!(self.stage, Stage::Filling(_))
+    }
+
+    /// The bank that is being filled.
+    pub(crate) fn bank(&self) -> Option<BankId> {
+        match &self.stage {
+            Stage::Filling(filling) => filling.import.bank,
+            Stage::Reading(_) => None,
+        }
+    }
 }
 
 impl Scheduler {
@@ -36,28 +76,36 @@ impl Scheduler {
         match disk.look(prompt, choice.left().unwrap_or(prompt.tokens().len())) {
             Some(ticket) => {
                 let price = self.model.price(Tokens(prompt.tokens().len() as u32));
-                self.restoring.push(Restoring { waiting, price, ticket });
+                self.restoring.push(Restoring { waiting, price, stage: Stage::Reading(ticket) });
                 None
             }
             None => Some(waiting),
         }
     }
 
-    /// Takes what the disk has read; the requests are the next to be admitted, in their order.
+    /// Takes what the disk has read, and copies a part of it. Requests whose conversations are there, or are not to be
+    /// had, are the next to be admitted, in their order.
     pub(crate) fn take_restored(&mut self, patience: Duration) {
         let mut patience = patience;
         let mut ready = Vec::new();
-        for Restoring { waiting, price, ticket } in std::mem::take(&mut self.restoring) {
-            match ticket.wait_for(std::mem::take(&mut patience)) {
-                None => self.restoring.push(Restoring { waiting, price, ticket }),
-                Some(result) => {
-                    if let Ok(restored) = result {
-                        self.keep_restored(restored, &waiting);
-                    }
-                    ready.push(waiting);
+        let mut index = 0;
+        // While one is copied the others wait: they may go on from the same conversation.
+        while index < self.restoring.len() && !self.restoring.iter().any(Restoring::is_filling) {
+            let Stage::Reading(ticket) = &self.restoring[index].stage else { break };
+            let Some(result) = ticket.wait_for(std::mem::take(&mut patience)) else {
+                index += 1;
+                continue;
+            };
+            let waiting = self.restoring.remove(index).waiting;
+            match result.ok().and_then(|restored| self.begin_filling(restored, &waiting)) {
+                Some((price, filling)) => {
+                    let stage = Stage::Filling(Box::new(filling));
+                    self.restoring.insert(index, Restoring { waiting, price, stage });
                 }
+                None => ready.push(waiting),
             }
         }
+        ready.extend(self.fill());
         ready.into_iter().rev().for_each(|waiting| self.push_front(waiting));
     }
 
@@ -68,14 +116,22 @@ impl Scheduler {
         }
     }
 
-    /// Gives a restored conversation a bank. Nothing is kept in doubt.
-    fn keep_restored(&mut self, restored: Restored, waiting: &Waiting) {
+    /// Requests whose readers are gone leave; returns how many.
+    pub(crate) fn drop_cancelled_restores(&mut self) -> usize {
+        let is_gone = |restoring: &mut Restoring| restoring.waiting.outbox.is_cancelled();
+        let gone: Vec<Restoring> = self.restoring.extract_if(.., is_gone).collect();
+        gone.iter().filter_map(Restoring::bank).for_each(|bank| self.model.close_bank(bank));
+        gone.len()
+    }
+
+    /// Has a restored conversation promised memory for its bank, if it still saves computing.
+    fn begin_filling(&mut self, restored: Restored, waiting: &Waiting) -> Option<(Bytes, Filling)> {
         let Restored { record, image, kept } = restored;
         let tokens = Tokens(record.tokens().len() as u32);
         let wish = self.wish(waiting);
         let overlap = record.overlap(wish.prompt);
         if overlap.reused != tokens {
-            return;
+            return None;
         }
         // Another request may have brought it back meanwhile.
         let choice = self.choose(wish);
@@ -83,21 +139,41 @@ impl Scheduler {
         // What was kept free for it is for it now.
         self.enter_into_books();
         if choice.left().is_some_and(|already| already <= left) || !self.can_keep(tokens, wish) {
-            return;
+            return None;
         }
-        match self.model.import(record.tokens(), &image) {
-            Ok(bank) if self.model.frontier(bank) == Some(tokens) => {
+        let import = Import::of_checked(record.tokens().to_vec(), image);
+        Some((self.model.price(tokens), Filling { import, record, kept }))
+    }
+
+    /// Copies a part of the conversation that is being filled; once it is whole it is kept, and its request returned.
+    /// Nothing is kept in doubt.
+    fn fill(&mut self) -> Option<Waiting> {
+        let index = self.restoring.iter().position(Restoring::is_filling)?;
+        let Stage::Filling(filling) = &mut self.restoring[index].stage else { return None };
+        let part = if self.running.is_empty() { IMPORT_PART_ALONE } else { IMPORT_PART };
+        let whole = self.model.import_part(&mut filling.import, part);
+        if whole == Ok(false) {
+            return None;
+        }
+        let Restoring { waiting, stage, .. } = self.restoring.remove(index);
+        let Stage::Filling(filling) = stage else { return Some(waiting) };
+        let Filling { import, record, kept } = *filling;
+        match (whole, import.bank) {
+            (Ok(_), Some(bank)) if self.model.frontier(bank) == Some(Tokens(record.tokens().len() as u32)) => {
                 let held = self.held(bank);
                 self.warm.keep(Warm { bank, record, held, origin: Origin::Disk(kept), grace: None });
-                self.enter_into_books();
             }
-            Ok(bank) => {
-                self.model.close_bank(bank);
-                self.refuse(&kept, "its bank has another length");
+            (failed, bank) => {
+                bank.into_iter().for_each(|bank| self.model.close_bank(bank));
+                match failed {
+                    Ok(_) => self.refuse(&kept, "its bank has another length"),
+                    Err(BankError::Image { problem }) => self.refuse(&kept, &problem),
+                    Err(_) => {}
+                }
             }
-            Err(BankError::Image { problem }) => self.refuse(&kept, &problem),
-            Err(_) => {}
         }
+        self.enter_into_books();
+        Some(waiting)
     }
 
     /// A request that cannot be computed with a conversation from disk, or from a killed worker: the file is set aside,

@@ -117,6 +117,8 @@ impl Scheduler {
             device_is_lost: false,
         };
         scheduler.keep_adopted();
+        // What the device holds already is in the books before the first request comes.
+        scheduler.enter_into_books();
         scheduler
     }
 
@@ -193,10 +195,10 @@ impl Scheduler {
 
     /// Requests whose readers are gone leave, waiting ones and running ones.
     fn drop_cancelled(&mut self) {
-        let before = self.waiting.len() + self.restoring.len();
+        let before = self.waiting.len();
         self.waiting.retain(|waiting| !waiting.outbox.is_cancelled());
-        self.restoring.retain(|restoring| !restoring.waiting.outbox.is_cancelled());
-        self.counters.canceled.add(before - self.waiting.len() - self.restoring.len());
+        let restores = self.drop_cancelled_restores();
+        self.counters.canceled.add(before - self.waiting.len() + restores);
         let gone = self.running.iter().enumerate().filter(|(_, running)| running.is_cancelled());
         let gone = gone.map(|(index, _)| (index, End::Cancelled)).collect();
         self.retire(gone);
@@ -294,7 +296,8 @@ impl Scheduler {
         let (decoding, filling): (Vec<usize>, Vec<usize>) =
             (0..self.running.len()).partition(|&index| self.running[index].is_decoding());
         let rows_left = |index: usize| self.running[index].rows_left();
-        let budget = self.pace.rows(!decoding.is_empty());
+        let drawn: usize = decoding.iter().map(|&index| rows_left(index)).sum();
+        let budget = self.pace.rows(drawn);
         let left: Vec<usize> = filling.iter().map(|&index| rows_left(index)).collect();
         let given = filling.into_iter().zip(rows::share(budget, &left));
         let shares =

@@ -24,8 +24,6 @@ pub struct BindOptions {
     pub kv_rounding: KvRounding,
     /// Where the model computes; the weights must be there.
     pub device: ComputeDevice,
-    /// Which of the family's prompt wordings to use; the family's default when not said.
-    pub prompt_profile: Option<String>,
 }
 
 /// A model ready to run, with what turns conversations into its tokens and back.
@@ -88,5 +86,5 @@ pub trait Family: Sync {
         file: &ds4_gguf::Model,
         weights: &Weights,
         options: &BindOptions,
-    ) -> Result<LoadedModel, FamilyError>;
+    ) -> Result<Box<dyn Model>, FamilyError>;
 }

@@ -1,7 +1,8 @@
 //! The contract between a model family and the engine: steps over banks.
 
-use crate::{Adopted, BankFormat, BankImage, Parcel, StepBatch, StepLogits};
+use crate::{Adopted, BankFormat, BankImage, ImageCheck, Import, Parcel, StepBatch, StepLogits};
 use ds4_units::{BankId, Bytes, TokenId, TokenPos, Tokens};
+use std::sync::Arc;
 
 /// What the rest of the worker may know about a loaded model.
 #[derive(Clone, Debug)]
@@ -27,6 +28,15 @@ pub struct TokenWork {
     pub weights: Bytes,
     /// Multiplications and additions of its products, the ones for logits and attention left out.
     pub operations: u64,
+}
+
+/// How large a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepSize {
+    /// Tokens of all its segments.
+    pub rows: usize,
+    /// Its segments, each of which may want the logits of its last token.
+    pub conversations: usize,
 }
 
 /// Why a step changed nothing. Every bank of the batch is at its previous frontier.
@@ -116,6 +126,19 @@ pub trait Model: Send {
     /// exported one would have; it can be cut back to its beginning only. Bytes that no bank can have are refused.
     fn import(&mut self, tokens: &[TokenId], image: &BankImage) -> Result<BankId, BankError>;
 
+    /// What [`Model::import`] asks of an image before it takes it, for threads that have the time.
+    fn image_check(&self) -> ImageCheck {
+        Arc::new(|_, _| Ok(()))
+    }
+
+    /// Goes on with an import, by about `bytes` bytes and at least one block; true when the bank is whole. Until then it
+    /// is open and empty. After an error it is closed by whoever asked.
+    fn import_part(&mut self, import: &mut Import, bytes: Bytes) -> Result<bool, BankError> {
+        let _ = bytes;
+        import.bank = Some(self.import(import.tokens(), import.image())?);
+        Ok(true)
+    }
+
     /// Keeps a journal of every bank from now on, so that another process can go on with it when this one is killed.
     /// `content` is the identity of the weights. Nothing where banks cannot be left to others.
     fn keep_journals(&mut self, content: [u8; 32]) {
@@ -155,6 +178,22 @@ pub trait Model: Send {
     /// Memory of the device beyond weights and banks, by what it is for. Nothing where the process's own counts.
     fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
         Vec::new()
+    }
+
+    /// The most that a step of `size` would take of a device's memory beside weights and banks, beyond what steps have
+    /// taken already. Computes nothing. Zero where activations are the process's own memory.
+    fn activations(&mut self, _size: StepSize) -> Result<Bytes, StepError> {
+        Ok(Bytes::ZERO)
+    }
+
+    /// Takes that memory, so that no step up to `size` has to. When it fails nothing was taken.
+    fn take_activations(&mut self, _size: StepSize) -> Result<(), StepError> {
+        Ok(())
+    }
+
+    /// The most that [`Model::device_memory`] may yet grow by while no step is larger than what memory was taken for.
+    fn device_memory_to_come(&self) -> Bytes {
+        Bytes::ZERO
     }
 
     /// What a token at least takes, where the family says it.

@@ -27,6 +27,8 @@ struct State {
     gaps: BTreeMap<u64, u64>,
     /// Behind it nothing is given out.
     end: u64,
+    /// While operations are only tried: the furthest end there was. Addresses are given out then, and no memory.
+    tried: Option<u64>,
 }
 
 /// Bytes of the arena. Dropping them makes them available to whatever is put into the stream afterwards.
@@ -41,7 +43,7 @@ impl Arena {
     /// An arena that may grow to `most`. Takes no memory yet.
     pub(crate) fn new(gpu: &Gpu, most: Bytes) -> Result<Arc<Arena>, CudaError> {
         let memory = Growing::reserve(gpu, "a step's activations", most)?;
-        Ok(Arc::new(Arena { state: Mutex::new(State { memory, gaps: BTreeMap::new(), end: 0 }) }))
+        Ok(Arc::new(Arena { state: Mutex::new(State { memory, gaps: BTreeMap::new(), end: 0, tried: None }) }))
     }
 
     /// `bytes` bytes, with whatever was in them.
@@ -66,6 +68,21 @@ impl Arena {
         self.state().end == 0
     }
 
+    /// What `operations` have out at once at most. Nothing may be behind the addresses that they get, so no work may come
+    /// of them.
+    pub(crate) fn try_out(&self, operations: impl FnOnce()) -> Bytes {
+        self.state().tried = Some(0);
+        operations();
+        Bytes(self.state().tried.take().unwrap_or_default())
+    }
+
+    /// Takes memory for operations that have so much out at once. What was taken goes back when that fails.
+    pub(crate) fn hold(&self, bytes: Bytes) -> Result<(), BackendError> {
+        let memory = &mut self.state().memory;
+        let before = memory.mapped();
+        memory.ensure(bytes.0).inspect_err(|_| memory.shrink(before.0))
+    }
+
     /// Memory it holds, used or not.
     pub(crate) fn bytes(&self) -> Bytes {
         self.state().memory.mapped()
@@ -88,7 +105,10 @@ impl State {
 
     fn extend(&mut self, len: u64) -> Result<u64, BackendError> {
         let offset = self.end;
-        self.memory.ensure(offset + len)?;
+        match &mut self.tried {
+            Some(furthest) => *furthest = (*furthest).max(offset + len),
+            None => self.memory.ensure(offset + len)?,
+        }
         self.end = offset + len;
         Ok(offset)
     }

@@ -17,7 +17,7 @@ use crate::backend::{
     self, Backend, BackendError, Computed, Experts, Feed, HeadPath, HyperSite, Mlp, Routing, Settling,
     attend_one_by_one,
 };
-use crate::bank::{BankImage, BankSizes, BankState, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants};
 use crate::hyper_connection::{HyperConstants, Mixed};
@@ -133,10 +133,12 @@ impl<F: KvFormat> Backend for Cuda<F> {
         bank.image(first)
     }
 
-    fn write_bank(&self, sizes: BankSizes, image: &BankImage) -> Result<DeviceBank, BackendError> {
-        let mut bank = self.new_bank(sizes);
-        bank.write(image)?;
-        Ok(bank)
+    fn write_blocks(&self, bank: &mut DeviceBank, first: usize, blocks: &[BlockBytes]) -> Result<(), BackendError> {
+        bank.write_blocks(first, blocks)
+    }
+
+    fn write_recurrent(&self, bank: &mut DeviceBank, bytes: &[u8]) -> Result<(), BackendError> {
+        bank.write_recurrent(bytes)
     }
 
     fn bank_memory(sizes: BankSizes, blocks: usize) -> Bytes {
@@ -219,6 +221,22 @@ impl<F: KvFormat> Backend for Cuda<F> {
     ) -> Result<Computed, BackendError> {
         self.prepare(step)?;
         repeat::compute(self, repeats, step, full, operations)
+    }
+
+    fn try_out<'a>(
+        &self,
+        step: &mut Step<'a, DeviceBank>,
+        take: bool,
+        operations: impl FnOnce(&Self, &mut Step<'a, DeviceBank>) -> Option<DeviceRows>,
+    ) -> Result<Bytes, BackendError> {
+        self.prepare(step)?;
+        self.device.try_out(take, || {
+            let _addresses = repeat::operate(self, step, operations);
+        })
+    }
+
+    fn recordings_to_come(&self, repeats: &Repeats) -> Bytes {
+        repeats.to_come()
     }
 
     fn embed(&self, table: &DeviceMatrix, _step: &Step<'_, DeviceBank>) -> DeviceRows {

@@ -5,7 +5,7 @@
 
 use super::growing::Growing;
 use crate::BackendError;
-use crate::bank::{BLOCK_TOKENS, BankImage, BankSizes, BankState};
+use crate::bank::{BLOCK_TOKENS, BankImage, BankSizes, BankState, BlockBytes};
 use ds4_gpu::cuda::{PinnedBuffer, Stream, copy_async, download_async, upload_async, zero_async};
 use ds4_gpu::{DevicePtr, MemoryPiece};
 use ds4_units::{Bytes, Tokens};
@@ -189,22 +189,32 @@ impl DeviceBank {
         Ok(BankImage { blocks, recurrent: self.read_through(&mut pinned, view.before, recurrent)? })
     }
 
-    /// Gives an empty bank these bytes. Waits for the stream.
-    pub(crate) fn write(&mut self, image: &BankImage) -> Result<(), BackendError> {
-        self.hold(image.blocks.len())?;
-        let (view, BankSizes { block, recurrent }) = (self.view(), self.sizes);
-        let mut pinned = PinnedBuffer::new(self.stream.gpu(), Bytes(block.max(recurrent) as u64))?;
-        let mut write = |to: DevicePtr, bytes: &[u8]| -> Result<(), BackendError> {
-            pinned.as_mut_slice()[..bytes.len()].copy_from_slice(bytes);
-            // SAFETY: `hold` gave the part its memory; only this stream's work touches it, and the copy is waited for
-            // before the pinned memory is written again or dropped.
-            unsafe { upload_async(&self.stream, to, &pinned, 0..bytes.len())? };
-            Ok(self.stream.synchronize()?)
-        };
-        for (index, bytes) in image.blocks.iter().enumerate() {
-            write(view.blocks.offset((index * block) as u64), bytes.as_ref().as_ref())?;
+    /// Gives block `first` and those after it these bytes. Waits for the stream.
+    pub(crate) fn write_blocks(&mut self, first: usize, blocks: &[BlockBytes]) -> Result<(), BackendError> {
+        self.hold(first + blocks.len())?;
+        let to = self.view().blocks.offset((first * self.sizes.block) as u64);
+        let bytes = blocks.iter().map(|block| block.as_ref().as_ref());
+        self.write(to, bytes, blocks.len() * self.sizes.block)
+    }
+
+    /// Gives the committed recurrent part these bytes. Waits for the stream.
+    pub(crate) fn write_recurrent(&mut self, bytes: &[u8]) -> Result<(), BackendError> {
+        self.hold(0)?;
+        self.write(self.view().before, std::iter::once(bytes), self.sizes.recurrent)
+    }
+
+    /// Copies `len` bytes, given in parts that follow each other, to a place that has memory.
+    fn write<'a>(&self, to: DevicePtr, parts: impl Iterator<Item = &'a [u8]>, len: usize) -> Result<(), BackendError> {
+        let mut pinned = PinnedBuffer::new(self.stream.gpu(), Bytes(len.max(1) as u64))?;
+        let mut end = 0;
+        for part in parts {
+            pinned.as_mut_slice()[end..end + part.len()].copy_from_slice(part);
+            end += part.len();
         }
-        write(view.before, &image.recurrent)
+        // SAFETY: the caller's place has memory for `len` bytes, and `end` is at most that, else the copies above would
+        // have panicked; only this stream's work touches it, and the copy is waited for before the pinned memory goes.
+        unsafe { upload_async(&self.stream, to, &pinned, 0..end)? };
+        Ok(self.stream.synchronize()?)
     }
 
     /// Memory it holds.

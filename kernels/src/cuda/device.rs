@@ -1,6 +1,7 @@
 //! What every operation works with: the GPU, its one compute stream, the kernels and the step's memory.
 
 use super::arena::{Arena, Scratch};
+use super::growing::mapped_most;
 use super::kernels::Kernels;
 use super::rows::DeviceRows;
 use super::step::{StepMemory, StepView};
@@ -112,6 +113,20 @@ impl Device {
     /// Memory that recordings took.
     pub(crate) fn recorded_bytes(&self) -> Bytes {
         Bytes(self.recorded.load(Ordering::Relaxed))
+    }
+
+    /// What a step's operations would take at most of memory that steps have not yet; with `take` it is taken. None of
+    /// them is computed.
+    pub(super) fn try_out(&self, take: bool, operations: impl FnOnce()) -> Result<Bytes, BackendError> {
+        // After a failure nothing is launched.
+        self.fail(BackendError::Device { what: "a step was only tried".into(), fatal: false });
+        let needed = self.arena.try_out(operations);
+        *lock(&self.failure) = None;
+        let had = self.arena.bytes();
+        if take {
+            self.arena.hold(needed)?;
+        }
+        Ok(if needed > had { Bytes(mapped_most(needed.0) - had.0) } else { Bytes::ZERO })
     }
 
     /// Whether no activations are held.

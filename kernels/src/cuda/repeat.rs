@@ -15,17 +15,23 @@ use crate::kv_rows::KvFormat;
 use crate::step::Step;
 use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::GraphExec;
+use ds4_units::Bytes;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Steps of more rows keep the device busy for longer than the host takes to start them.
 const ROWS_MAX: usize = 64;
 /// Recordings that a model keeps; the one that was used least recently makes room.
 const KEPT_MAX: usize = 48;
+/// What a recording takes on the device, as long as none was made.
+const RECORDING: Bytes = Bytes::mib(12);
 
 /// The recordings of one model.
 #[derive(Default)]
 pub struct Repeats {
     kept: Mutex<Vec<Repeat>>,
+    /// What the largest recording took on the device.
+    largest: AtomicU64,
 }
 
 /// All that the launches of a step depend on.
@@ -45,7 +51,7 @@ struct Repeat {
 
 /// Where a step leaves what it computed.
 #[derive(Clone, Copy)]
-struct Results {
+pub(super) struct Results {
     logits: DevicePtr,
     width: usize,
     best: DevicePtr,
@@ -74,21 +80,47 @@ impl Repeats {
             }
             Some(place) => kept.remove(place),
         };
+        let free = repeat.recorded.is_none().then(|| device.gpu.memory()).transpose()?.map(|memory| memory.free);
         if repeat.recorded.is_none() {
-            repeat.recorded = Some(record(device, operations)?);
+            repeat.recorded = Some(record(device, operations).map_err(|error| refused(device, error))?);
         }
         let (graph, results) = repeat.recorded.as_ref().expect("it was just recorded");
         let results = *results;
         // SAFETY: the recorded kernels touch weights and recordings of the same model, the metadata that `prepare` has put
         // into the same stream before, the banks it names, and the arena, which nobody else uses.
-        unsafe { graph.launch(&device.stream)? };
+        unsafe { graph.launch(&device.stream) }.map_err(|error| refused(device, error.into()))?;
+        if let Some(free) = free {
+            // The first start brings a recording to the device.
+            let bytes = free.0.saturating_sub(device.gpu.memory()?.free.0);
+            self.largest.fetch_max(bytes, Ordering::Relaxed);
+            device.count_recorded(bytes);
+        }
         keep(&mut kept, repeat);
         Ok(results)
+    }
+
+    /// What recordings may still take on the device. Those that made room for others have left their memory to them.
+    pub(super) fn to_come(&self) -> Bytes {
+        let recorded = self.kept().iter().filter(|repeat| repeat.recorded.is_some()).count();
+        let largest = self.largest.load(Ordering::Relaxed);
+        let each = if largest == 0 { RECORDING.0 } else { largest };
+        Bytes((KEPT_MAX - recorded) as u64 * each)
     }
 
     fn kept(&self) -> MutexGuard<'_, Vec<Repeat>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A step's operations and the search for its best tokens.
+pub(super) fn operate<'a, F: KvFormat>(
+    cuda: &Cuda<F>,
+    step: &mut Step<'a, super::DeviceBank>,
+    operations: impl FnOnce(&Cuda<F>, &mut Step<'a, super::DeviceBank>) -> Option<DeviceRows>,
+) -> Option<Results> {
+    let logits = operations(cuda, step)?;
+    let BestTokens { tokens } = best::best(&cuda.device, &logits);
+    Some(Results { logits: logits.address(), width: logits.width(), best: tokens.address(), count: logits.len() })
 }
 
 /// The last one is the one that was used last.
@@ -104,15 +136,22 @@ fn record(
     operations: impl FnOnce() -> Option<Results>,
 ) -> Result<(GraphExec, Option<Results>), BackendError> {
     let mut results = None;
-    let free = device.gpu.memory()?.free;
     let graph = device.stream.capture(|| {
         results = operations();
         // What could not be launched is missing in the recording.
         device.failure().map_or(Ok(()), Err)
     })?;
-    let graph = graph.instantiate()?;
-    device.count_recorded(free.0.saturating_sub(device.gpu.memory()?.free.0));
-    Ok((graph, results))
+    Ok((graph.instantiate()?, results))
+}
+
+/// Why a recording cannot be had, or started.
+fn refused(device: &Device, error: BackendError) -> BackendError {
+    match device.gpu.memory() {
+        Ok(memory) if memory.free < RECORDING => {
+            BackendError::OutOfMemory { what: "a recording of a step", asked: RECORDING, free: memory.free }
+        }
+        _ => error,
+    }
 }
 
 /// See [`crate::Backend::compute`].
@@ -125,11 +164,7 @@ pub(super) fn compute<'a, F: KvFormat>(
 ) -> Result<Computed, BackendError> {
     let device = &*cuda.device;
     let shape = Shape { view: device.step(), wanted: step.wanted.len(), reach: step.reach(), longest: step.longest() };
-    let results = repeats.run(device, shape, || {
-        let logits = operations(cuda, step)?;
-        let BestTokens { tokens } = best::best(device, &logits);
-        Some(Results { logits: logits.address(), width: logits.width(), best: tokens.address(), count: logits.len() })
-    })?;
+    let results = repeats.run(device, shape, || operate(cuda, step, operations))?;
     match results {
         Some(results) => {
             let Results { logits, width, best, count } = results;

@@ -2,7 +2,7 @@
 //! twice; the blocks follow.
 
 use crate::BackendError;
-use crate::bank::{BLOCK_TOKENS, BankImage, BankSizes, BankState, BlockPlace};
+use crate::bank::{BLOCK_TOKENS, BankImage, BankSizes, BankState, BlockBytes, BlockPlace};
 use ds4_gpu::{FrozenRegion, HostRegion, MemoryPiece};
 use ds4_units::Bytes;
 use std::ops::Range;
@@ -158,16 +158,22 @@ impl HostBank {
         BankImage { blocks, recurrent }
     }
 
-    /// A bank with these bytes.
-    pub(crate) fn from_image(sizes: BankSizes, image: &BankImage) -> Result<HostBank, BackendError> {
-        let mut bank = HostBank::new(sizes);
-        bank.hold(image.blocks.len())?;
-        for (index, block) in image.blocks.iter().enumerate() {
-            bank.memory.bytes_mut()[sizes.block_at(index)..][..sizes.block].copy_from_slice(block.as_ref().as_ref());
+    /// Gives block `first` and those after it these bytes.
+    pub(crate) fn write_blocks(&mut self, first: usize, blocks: &[BlockBytes]) -> Result<(), BackendError> {
+        self.hold(first + blocks.len())?;
+        let sizes = self.sizes;
+        for (index, block) in (first..).zip(blocks) {
+            self.memory.bytes_mut()[sizes.block_at(index)..][..sizes.block].copy_from_slice(block.as_ref().as_ref());
         }
-        let place = bank.recurrent_place(0);
-        bank.memory.bytes_mut()[place].copy_from_slice(&image.recurrent);
-        Ok(bank)
+        Ok(())
+    }
+
+    /// Gives the committed recurrent part these bytes.
+    pub(crate) fn write_recurrent(&mut self, bytes: &[u8]) -> Result<(), BackendError> {
+        self.hold(0)?;
+        let place = self.recurrent_place(self.state.committed);
+        self.memory.bytes_mut()[place].copy_from_slice(bytes);
+        Ok(())
     }
 
     /// Bytes in use.

@@ -20,7 +20,7 @@ pub use bank::{HostBank, HostCheckpoint};
 pub(crate) use ceiling::fastest_product;
 
 use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
-use crate::bank::{BankImage, BankSizes, BankState, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
 use crate::hyper_connection::{HyperConstants, Mixed, STREAMS};
@@ -110,8 +110,12 @@ impl<F: KvFormat> Backend for Cpu<F> {
         Ok(bank.image(first))
     }
 
-    fn write_bank(&self, sizes: BankSizes, image: &BankImage) -> Result<HostBank, BackendError> {
-        HostBank::from_image(sizes, image)
+    fn write_blocks(&self, bank: &mut HostBank, first: usize, blocks: &[BlockBytes]) -> Result<(), BackendError> {
+        bank.write_blocks(first, blocks)
+    }
+
+    fn write_recurrent(&self, bank: &mut HostBank, bytes: &[u8]) -> Result<(), BackendError> {
+        bank.write_recurrent(bytes)
     }
 
     fn memory_of(&self) -> String {

@@ -29,11 +29,18 @@ pub(crate) enum End {
     Broken(String),
 }
 
+/// A piece of an answer. Tokens whose characters are not complete come with a later piece.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) at: Instant,
+    /// `None` when the server does not say.
+    pub(crate) tokens: Option<usize>,
+}
+
 /// What one request felt.
 #[derive(Clone, Debug)]
 pub(crate) struct Felt {
-    /// When each piece of text came.
-    pub(crate) texts: Vec<Instant>,
+    pub(crate) pieces: Vec<Piece>,
     /// When the stream was over.
     pub(crate) ended: Instant,
     pub(crate) usage: Usage,
@@ -72,10 +79,10 @@ impl Server {
     pub(crate) fn complete(&self, prompt: &[u64], output_tokens: u32) -> Felt {
         let body = json!({
             "prompt": prompt, "max_tokens": output_tokens, "temperature": 0,
-            "stream": true, "stream_options": { "include_usage": true },
+            "stream": true, "stream_options": { "include_usage": true }, "return_token_ids": true,
         });
         let mut felt = Felt {
-            texts: Vec::new(),
+            pieces: Vec::new(),
             ended: Instant::now(),
             usage: Usage::default(),
             end: End::Broken("the stream ended early".into()),
@@ -100,6 +107,12 @@ impl Server {
 }
 
 impl Felt {
+    /// When pieces came, and the tokens of each. Where the server does not count them all pieces have the same share.
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = (Instant, f64)> + Clone {
+        let share = self.usage.completion as f64 / self.pieces.len() as f64;
+        self.pieces.iter().map(move |piece| (piece.at, piece.tokens.map_or(share, |tokens| tokens as f64)))
+    }
+
     fn read(&mut self, response: Response<Body>) {
         for line in BufReader::new(response.into_body().into_reader()).lines() {
             let line = match line {
@@ -107,7 +120,7 @@ impl Felt {
                 Err(error) => return self.end = End::Broken(error.to_string()),
             };
             match sse::read(&line) {
-                Line::Text => self.texts.push(Instant::now()),
+                Line::Piece { tokens } => self.pieces.push(Piece { at: Instant::now(), tokens }),
                 Line::Object { finished, usage } => {
                     self.usage = usage.unwrap_or(self.usage);
                     if finished {

@@ -39,6 +39,7 @@ pub(crate) fn table(summary: &Summary) -> String {
     for (name, latencies) in [
         ("first token", &summary.first_token),
         ("between tokens", &summary.between_tokens),
+        ("between pieces", &summary.between_pieces),
         ("whole request", &summary.whole),
     ] {
         let _ = writeln!(text, "{name:18}{}", percentiles(latencies));

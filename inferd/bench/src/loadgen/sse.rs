@@ -5,8 +5,8 @@ use serde_json::Value;
 /// What one line of a stream says.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Line {
-    /// Text arrived.
-    Text,
+    /// A piece of the answer arrived, and so many tokens with it where the server counts them.
+    Piece { tokens: Option<usize> },
     /// Why the answer ended, and the token counts, where the object has them.
     Object { finished: bool, usage: Option<Usage> },
     /// The server gave up in the middle of the stream.
@@ -37,8 +37,10 @@ pub(crate) fn read(line: &str) -> Line {
         return Line::Error(error["message"].as_str().unwrap_or("unnamed").to_owned());
     }
     let choice = &object["choices"][0];
-    if choice["text"].as_str().is_some_and(|text| !text.is_empty()) && choice["finish_reason"].is_null() {
-        return Line::Text;
+    let tokens = choice["token_ids"].as_array().map(Vec::len);
+    let has_text = choice["text"].as_str().is_some_and(|text| !text.is_empty());
+    if (has_text || tokens > Some(0)) && choice["finish_reason"].is_null() {
+        return Line::Piece { tokens };
     }
     Line::Object { finished: !choice["finish_reason"].is_null(), usage: usage(&object["usage"]) }
 }
@@ -60,7 +62,9 @@ mod tests {
         assert_eq!(read(""), Line::Other);
         assert_eq!(read(": prefill"), Line::Other);
         assert_eq!(read("data: [DONE]"), Line::Done);
-        assert_eq!(read(r#"data: {"choices":[{"text":"a","finish_reason":null}]}"#), Line::Text);
+        let piece = |ids: &str| read(&format!(r#"data: {{"choices":[{{"text":"a",{ids}"finish_reason":null}}]}}"#));
+        assert_eq!(piece(""), Line::Piece { tokens: None });
+        assert_eq!(piece(r#""token_ids":[7,8],"#), Line::Piece { tokens: Some(2) });
         let end = r#"data: {"choices":[{"text":"","finish_reason":"stop"}]}"#;
         assert_eq!(read(end), Line::Object { finished: true, usage: None });
         let counts = r#"data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3,

@@ -34,10 +34,12 @@ pub(crate) struct Summary {
     pub(crate) failures: BTreeMap<End, usize>,
     /// From the first arrival to the last end.
     pub(crate) wall: Duration,
-    /// From arrival to the first text.
+    /// From arrival to the first piece of the answer.
     pub(crate) first_token: Latencies,
-    /// Between one text and the next.
+    /// Between one token and the next: those of a piece share the time since the piece before.
     pub(crate) between_tokens: Latencies,
+    /// Between one piece and the next.
+    pub(crate) between_pieces: Latencies,
     /// From arrival to the end.
     pub(crate) whole: Latencies,
     /// Tokens a second while every answer was being written, and for how long that was.
@@ -62,7 +64,8 @@ impl Summary {
             failures,
             wall: last.map_or(Duration::ZERO, |last| last - outcome.started),
             first_token: Latencies::new(answered().filter_map(first_token).collect()),
-            between_tokens: Latencies::new(answered().flat_map(gaps).collect()),
+            between_tokens: Latencies::new(answered().flat_map(token_gaps).collect()),
+            between_pieces: Latencies::new(answered().flat_map(|request| gaps(request).map(|(gap, _)| gap)).collect()),
             whole: Latencies::new(answered().map(whole).collect()),
             all_writing: all_writing(&answered().collect::<Vec<_>>()),
             prompt_tokens: sum(|request| request.felt.usage.prompt),
@@ -77,48 +80,72 @@ impl Summary {
 }
 
 pub(crate) fn first_token(request: &Request) -> Option<Duration> {
-    request.felt.texts.first().map(|&first| first - request.arrived)
+    request.felt.pieces.first().map(|first| first.at - request.arrived)
 }
 
 pub(crate) fn whole(request: &Request) -> Duration {
     request.felt.ended - request.arrived
 }
 
-/// Tokens a second from the last first text to the first last text, and the time between them; `None` when the answers
+/// Tokens a second from the last first piece to the first last piece, and the time between them; `None` when the answers
 /// were never all being written.
 fn all_writing(answered: &[&Request]) -> Option<(f64, Duration)> {
-    let from = answered.iter().map(|request| request.felt.texts.first()).max()??;
-    let until = answered.iter().map(|request| request.felt.texts.last()).min()??;
-    let time = until.checked_duration_since(*from).filter(|time| !time.is_zero())?;
-    let within = |request: &&Request| {
-        let texts = &request.felt.texts;
-        let share = texts.iter().filter(|text| *from < **text && **text <= *until).count() as f64 / texts.len() as f64;
-        // A piece of text is a token or a few.
-        share * request.felt.usage.completion as f64
+    let from = answered.iter().map(|request| request.felt.pieces.first().map(|piece| piece.at)).max()??;
+    let until = answered.iter().map(|request| request.felt.pieces.last().map(|piece| piece.at)).min()??;
+    let time = until.checked_duration_since(from).filter(|time| !time.is_zero())?;
+    let within = |request: &&Request| -> f64 {
+        request.felt.arrivals().filter(|&(at, _)| from < at && at <= until).map(|(_, tokens)| tokens).sum()
     };
     Some((answered.iter().map(within).sum::<f64>() / time.as_secs_f64(), time))
 }
 
-fn gaps(request: &Request) -> impl Iterator<Item = Duration> {
-    request.felt.texts.windows(2).map(|pair| pair[1] - pair[0])
+/// Times between pieces, and the tokens that the later one brought.
+fn gaps(request: &Request) -> impl Iterator<Item = (Duration, f64)> {
+    let arrivals = request.felt.arrivals();
+    arrivals.clone().zip(arrivals.skip(1)).map(|((before, _), (at, tokens))| (at - before, tokens))
+}
+
+fn token_gaps(request: &Request) -> impl Iterator<Item = Duration> {
+    gaps(request).flat_map(|(gap, tokens)| {
+        let tokens = tokens.round().max(1.0);
+        std::iter::repeat_n(gap.div_f64(tokens), tokens as usize)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Felt;
+    use crate::client::{Felt, Piece};
     use crate::sse::Usage;
     use std::time::Instant;
+
+    fn request(start: Instant, pieces: &[(u64, Option<usize>)]) -> Request {
+        let at = |ms| start + Duration::from_millis(ms);
+        let pieces: Vec<Piece> = pieces.iter().map(|&(ms, tokens)| Piece { at: at(ms), tokens }).collect();
+        let usage = Usage { completion: 8, ..Usage::default() };
+        Request { index: 0, arrived: start, felt: Felt { ended: start, pieces, usage, end: End::Answered } }
+    }
+
+    #[test]
+    fn tokens_that_come_together_are_counted_and_the_first_piece_is_before_the_time_measured() {
+        let start = Instant::now();
+        // A token every 10 ms, of which some have no text of their own, and five before the first piece.
+        let counted = request(start, &[(50, Some(5)), (60, Some(1)), (80, Some(2)), (110, Some(3))]);
+        let (rate, time) = all_writing(&[&counted]).unwrap();
+        assert_eq!((rate.round(), time), (100.0, Duration::from_millis(60)));
+        assert!(token_gaps(&counted).all(|gap| gap == Duration::from_millis(10)));
+        assert_eq!(token_gaps(&counted).count(), 6);
+        let longest = gaps(&counted).map(|(gap, _)| gap).max();
+        assert_eq!(longest, Some(Duration::from_millis(30)));
+        // A server that does not count: eight tokens in four pieces.
+        let uncounted = request(start, &[(50, None), (60, None), (80, None), (110, None)]);
+        assert_eq!(all_writing(&[&uncounted]).unwrap().0.round(), 100.0);
+    }
 
     #[test]
     fn the_rate_while_all_write_counts_only_what_came_then() {
         let start = Instant::now();
-        let request = |times: &[u64]| {
-            let texts: Vec<Instant> = times.iter().map(|&ms| start + Duration::from_millis(ms)).collect();
-            let usage = Usage { completion: times.len() as u64, ..Usage::default() };
-            let felt = Felt { ended: start, texts, usage, end: End::Answered };
-            Request { index: 0, arrived: start, felt }
-        };
+        let request = |times: &[u64]| request(start, &times.iter().map(|&ms| (ms, Some(1))).collect::<Vec<_>>());
         // Both write from 100 to 300 ms: two tokens of the first and four of the second.
         let (first, second) = (request(&[100, 200, 300, 400]), request(&[50, 100, 150, 200, 250, 300]));
         let (rate, time) = all_writing(&[&first, &second]).unwrap();

@@ -5,6 +5,7 @@
 
 use ds4_model::{
     BankError, BankFormat, BankImage, LogitsWanted, Model, ModelInfo, Segment, StepBatch, StepError, StepLogits,
+    StepSize,
 };
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,8 +172,47 @@ pub(super) fn follows(tokens: &[u32]) -> usize {
     hash as usize % VOCABULARY
 }
 
+/// Rows whose activations fit a page, and steps that are recorded, each in a page of its own.
+pub(super) const PAGE_ROWS: usize = 8;
+pub(super) const RECORDINGS: usize = 3;
+
+/// Memory of steps, which is never given back.
+struct Steps {
+    device: Device,
+    activations: Vec<usize>,
+    /// By the number of rows; from the second step of so many rows on.
+    recordings: BTreeMap<usize, Option<usize>>,
+}
+
+impl Steps {
+    fn take(&mut self, rows: usize) -> Result<(), StepError> {
+        let missing = || StepError::OutOfMemory { problem: "no page is left for a step".into(), missing: Bytes(PAGE) };
+        while self.activations.len() < rows.div_ceil(PAGE_ROWS) {
+            self.activations.push(self.device.take().ok_or_else(missing)?);
+        }
+        let room = self.recordings.len() < RECORDINGS;
+        match self.recordings.get_mut(&rows) {
+            None if room => drop(self.recordings.insert(rows, None)),
+            Some(page) if page.is_none() => *page = Some(self.device.take().ok_or_else(missing)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn pages(&self) -> impl Iterator<Item = usize> {
+        self.activations.iter().copied().chain(self.recordings.values().filter_map(|page| *page))
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        self.pages().for_each(|page| self.device.give_back(page));
+    }
+}
+
 pub(super) struct PagedModel {
     device: Device,
+    steps: Steps,
     info: ModelInfo,
     banks: BTreeMap<BankId, Bank>,
     next_bank: u32,
@@ -188,7 +228,8 @@ impl PagedModel {
             vocabulary: VOCABULARY,
             prefill_rows: 16,
         };
-        PagedModel { device: device.clone(), info, banks: BTreeMap::new(), next_bank: 0 }
+        let steps = Steps { device: device.clone(), activations: Vec::new(), recordings: BTreeMap::new() };
+        PagedModel { device: device.clone(), steps, info, banks: BTreeMap::new(), next_bank: 0 }
     }
 
     fn insert(&mut self, bank: Bank) -> BankId {
@@ -237,6 +278,7 @@ impl Model for PagedModel {
             assert!(bank.tokens + segment.tokens.len() <= CONTEXT as usize, "no bank outgrows the context");
             bank.ensure(bank.tokens + segment.tokens.len())?;
         }
+        self.steps.take(batch.segments.iter().map(|segment| segment.tokens.len()).sum())?;
         let next: Vec<Option<TokenId>> = batch.segments.iter().map(|segment| self.append(segment)).collect();
         Ok(StepLogits::new(VOCABULARY, &vec![0; next.len()], Vec::new()).with_drawn(next))
     }
@@ -292,6 +334,29 @@ impl Model for PagedModel {
 
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {
         Ok(Bytes(self.bank(bank)?.pages.len() as u64 * PAGE))
+    }
+
+    fn activations(&mut self, size: StepSize) -> Result<Bytes, StepError> {
+        let pages = size.rows.div_ceil(PAGE_ROWS).saturating_sub(self.steps.activations.len());
+        Ok(Bytes(pages as u64 * PAGE))
+    }
+
+    fn take_activations(&mut self, size: StepSize) -> Result<(), StepError> {
+        while self.steps.activations.len() < size.rows.div_ceil(PAGE_ROWS) {
+            let page = self.device.take();
+            let missing = || StepError::OutOfMemory { problem: "no page is left".into(), missing: Bytes(PAGE) };
+            self.steps.activations.push(page.ok_or_else(missing)?);
+        }
+        Ok(())
+    }
+
+    fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
+        vec![("steps", Bytes(self.steps.pages().count() as u64 * PAGE))]
+    }
+
+    fn device_memory_to_come(&self) -> Bytes {
+        let recorded = self.steps.recordings.values().flatten().count();
+        Bytes((RECORDINGS - recorded) as u64 * PAGE)
     }
 
     fn price(&self, tokens: Tokens) -> Bytes {

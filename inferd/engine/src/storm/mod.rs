@@ -14,9 +14,9 @@ use crate::engine::Queue;
 use crate::scheduler::{Load, Scheduler};
 use crate::{Account, EngineOptions, Event, EventStream, GenerateRequest, Keep, RequestFault, Sampling, Stores, Watch};
 use codec::PlainCodec;
-use device::{CONTEXT, Device, PAGE, PAGE_TOKENS, PagedModel, follows};
+use device::{CONTEXT, Device, PAGE, PAGE_ROWS, PAGE_TOKENS, PagedModel, RECORDINGS, follows};
 use ds4_governor::{Census, Consumer, Domain, Floors, Governor, Observation, Pressure, Reason, Source};
-use ds4_model::{LoadedModel, PromptCodec, PromptRecord, Tokenizer};
+use ds4_model::{LoadedModel, Model, PromptCodec, PromptRecord, StepSize, Tokenizer};
 use ds4_units::{Bytes, TokenId, Tokens};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -28,6 +28,11 @@ use std::time::Duration;
 const FLOOR: usize = 2;
 /// Pages of a machine nobody else uses.
 const PAGES: usize = 64;
+
+/// The largest step there is: rows of prompts, and of answers beside them.
+const STEP: StepSize = StepSize { rows: 16 + 6, conversations: 6 };
+/// Pages that steps take at boot and may come to take.
+const STEP_PAGES: usize = STEP.rows.div_ceil(PAGE_ROWS) + RECORDINGS;
 
 /// A request under way and what its answer must be.
 struct Asked {
@@ -187,20 +192,25 @@ impl Storm {
         } else {
             self.scheduler.turn();
         }
-        let lease = self.governor.leases().get(Consumer::BatchBanks);
-        assert_eq!(lease.resident, self.device.in_use(), "the books say what the device holds");
+        assert_eq!(self.in_books(), self.device.in_use(), "the books say what the device holds");
         assert_eq!(self.census.live(Domain::Device), self.device.in_use());
         assert_eq!(self.census.faults(), 0);
+    }
+
+    /// What conversations and steps hold, as the books say.
+    fn in_books(&self) -> Bytes {
+        let leases = self.governor.leases();
+        Bytes(leases.get(Consumer::BatchBanks).resident.0 + leases.get(Consumer::Prewarm).resident.0)
     }
 
     /// The worker dies, and another one starts.
     fn crash(&mut self) {
         let (governor, scheduler) = worker(&self.device, &Census::default(), &self.tokenizer, &self.codec);
         drop(std::mem::replace(&mut self.scheduler, scheduler));
-        assert_eq!(self.device.in_use(), Bytes::ZERO, "what a dead worker held is free");
         assert_eq!(self.census.live(Domain::Device), Bytes::ZERO);
         self.census = governor.census().clone();
         self.governor = governor;
+        assert_eq!(self.device.in_use(), self.in_books(), "what a dead worker held is free");
         self.listen_to_all();
     }
 
@@ -264,8 +274,10 @@ fn worker(
     let seen = device.clone();
     let observe = move || Observation::of(Source::CudaFree, seen.free());
     let account = Account::new(governor.clone(), Box::new(observe), None);
-    let loaded =
-        LoadedModel { model: Box::new(PagedModel::new(device)), tokenizer: tokenizer.clone(), codec: codec.clone() };
+    let mut model = PagedModel::new(device);
+    // As at boot. One that fails here is tried again by the step that needs it.
+    let _ = model.take_activations(STEP);
+    let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
     let options = EngineOptions { banks: 6, charged_tokens: Tokens(8), ..EngineOptions::default() };
     (governor, Scheduler::new(loaded, options, account, Stores::default(), Watch::default()))
 }
@@ -311,12 +323,14 @@ fn every_single_allocation_may_fail() {
     }
 }
 
-/// As many conversations as fit are admitted in full; a token more is refused with the number that fits.
+/// As many conversations as fit are admitted in full, though steps take memory of their own meanwhile; a token more is
+/// refused with the number that fits.
 #[test]
 fn what_the_plan_says_fits_is_admitted_in_full_and_not_one_token_more() {
     for (pages, tokens) in [(PAGES, 40), (PAGES, 41), (20, 7), (33, 96)] {
         let device = Device::with_pages(pages);
-        let floors = Floors { floor: Bytes(FLOOR as u64 * PAGE), substrate_outstanding: Bytes::ZERO };
+        let steps = Bytes(STEP_PAGES as u64 * PAGE);
+        let floors = Floors { floor: Bytes(FLOOR as u64 * PAGE), substrate_outstanding: steps };
         let price = |tokens: Tokens| Bytes(tokens.index().div_ceil(PAGE_TOKENS) as u64 * PAGE);
         let observation = Observation::of(Source::CudaFree, device.free());
         let plan = ds4_governor::plan_banks(&observation, &floors, Tokens(tokens), price, None);
@@ -344,8 +358,8 @@ fn what_the_plan_says_fits_is_admitted_in_full_and_not_one_token_more() {
             }
         }
         assert_eq!((ends, storm.ends.finished), (fits, fits as u64));
-        let most = ((pages - FLOOR) * PAGE_TOKENS).min(CONTEXT as usize - 1);
-        if most == (pages - FLOOR) * PAGE_TOKENS {
+        let most = ((pages - FLOOR - STEP_PAGES) * PAGE_TOKENS).min(CONTEXT as usize - 1);
+        if most == (pages - FLOOR - STEP_PAGES) * PAGE_TOKENS {
             storm.ask_for((0..most as u32).map(|at| at % 9).collect(), 1);
             storm.turn();
             let refused = storm.asked[0].stream.try_next();

@@ -1,8 +1,8 @@
 //! Conversations that outlive their bank and their process.
 
 use crate::support::model::hash_rule;
-use crate::support::{Bench, Heard};
-use ds4_engine::{DiskStats, EngineOptions, ReuseKind};
+use crate::support::{Bench, Heard, hear};
+use ds4_engine::{DiskStats, EngineOptions, EventStream, ReuseKind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -144,6 +144,60 @@ fn a_restore_that_succeeds_and_holds_another_length_is_not_believed() {
     assert_eq!(reuse(&heard), (ReuseKind::Cold, 0));
     assert_eq!(heard.text, undisturbed(prompt, 20));
     assert_eq!((quarantined(&second), second.controls.banks_open()), (1, 1));
+}
+
+/// An engine with a stored conversation, and one that writes a token whenever a step is allowed.
+fn with_a_writer(folder: &Path) -> (Bench, String, EventStream) {
+    let first = bench(folder, 4, NEVER);
+    let answer = first.complete(first.request("how are you today", 20)).text;
+    first.engine.stop().unwrap();
+    let second = bench(folder, 4, NEVER);
+    second.controls.hold();
+    let writer = second.submit(second.request("somebody else writes", 1_000));
+    second.controls.wait_for_steps(1);
+    (second, format!("how are you today{answer} and tomorrow"), writer)
+}
+
+/// Allows one step after the other until so many parts have come.
+fn step_until_parts(bench: &Bench, parts: usize) {
+    for _ in 0..900 {
+        if bench.controls.parts_came().len() >= parts {
+            return;
+        }
+        bench.controls.allow(1);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{} of {parts} parts came", bench.controls.parts_came().len());
+}
+
+#[test]
+fn whoever_writes_has_a_step_between_any_two_parts_of_a_conversation_that_comes_back() {
+    let (_temporary, folder) = private_folder();
+    let (bench, prompt, writer) = with_a_writer(&folder);
+    bench.controls.import_in_parts(5);
+    let restored = bench.submit(bench.request(&prompt, 20));
+    step_until_parts(&bench, 5);
+    bench.controls.release();
+    let heard = hear(restored);
+    assert_eq!(reuse(&heard), (ReuseKind::Disk, 37));
+    assert_eq!(heard.text, undisturbed(&prompt, 20));
+    let came = bench.controls.parts_came();
+    assert!(came.len() == 5 && came.windows(2).all(|pair| pair[0] < pair[1]), "{came:?}");
+    assert_eq!(hear(writer).finished().usage.completion_tokens.0, 1_000);
+}
+
+#[test]
+fn a_client_that_leaves_while_its_conversation_comes_back_leaves_no_bank_behind() {
+    let (_temporary, folder) = private_folder();
+    let (bench, prompt, writer) = with_a_writer(&folder);
+    bench.controls.import_in_parts(usize::MAX);
+    let restored = bench.submit(bench.request(&prompt, 20));
+    step_until_parts(&bench, 3);
+    assert_eq!(bench.controls.banks_open(), 2);
+    drop(restored);
+    bench.controls.release();
+    hear(writer);
+    assert_eq!(bench.controls.banks_open(), 1);
 }
 
 #[test]

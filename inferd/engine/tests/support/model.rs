@@ -1,7 +1,9 @@
 //! The fake model, its rules and the controls that tests hold.
 
 use super::vocabulary::{ASSISTANT, EOS, FAMILY_ASSISTANT, SIZE};
-use ds4_model::{BankError, BankFormat, BankImage, LogitsWanted, Model, ModelInfo, StepBatch, StepError, StepLogits};
+use ds4_model::{
+    BankError, BankFormat, BankImage, Import, LogitsWanted, Model, ModelInfo, StepBatch, StepError, StepLogits,
+};
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex};
@@ -71,6 +73,10 @@ struct State {
     refuses_images: bool,
     /// Stored banks come back a token short, without a word.
     shortens_images: bool,
+    /// Parts in which stored banks come back; none means at once.
+    import_parts: usize,
+    /// Steps that had begun when each part came.
+    parts_came: Vec<usize>,
     /// Rows per segment, step by step.
     steps: Vec<Vec<usize>>,
     /// Rows of logits of one segment.
@@ -126,6 +132,16 @@ impl Controls {
 
     pub fn shorten_images(&self) {
         self.with(|state| state.shortens_images = true);
+    }
+
+    /// Stored banks come back in so many parts.
+    pub fn import_in_parts(&self, parts: usize) {
+        self.with(|state| state.import_parts = parts);
+    }
+
+    /// Steps that had begun when each part of a stored bank came.
+    pub fn parts_came(&self) -> Vec<usize> {
+        self.with(|state| state.parts_came.clone())
     }
 
     pub fn lose_device(&self) {
@@ -374,6 +390,27 @@ impl Model for FakeModel {
         let tokens: Vec<TokenId> = bytes.take(held).map(|id| TokenId(u32::from_le_bytes(*id))).collect();
         let checkpoints = BTreeSet::from([tokens.len()]);
         Ok(self.insert(Bank { tokens, checkpoints }))
+    }
+
+    fn import_part(&mut self, import: &mut Import, _bytes: Bytes) -> Result<bool, BankError> {
+        let bank = match import.bank {
+            Some(bank) => bank,
+            None => self.open_bank(),
+        };
+        import.bank = Some(bank);
+        import.blocks += 1;
+        let parts = self.controls.with(|state| {
+            state.parts_came.push(state.steps_begun);
+            state.import_parts
+        });
+        if import.blocks < parts {
+            return Ok(false);
+        }
+        let whole = self.import(import.tokens(), import.image())?;
+        let whole = self.banks.remove(&whole).expect("it was just made");
+        self.banks.insert(bank, whole);
+        self.count();
+        Ok(true)
     }
 
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {

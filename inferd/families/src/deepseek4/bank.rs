@@ -2,7 +2,7 @@
 
 use ds4_gpu::MemoryPiece;
 use ds4_kernels::backend::{Backend, BackendError};
-use ds4_kernels::bank::{BLOCK_TOKENS, BankImage, BankSizes, BankState};
+use ds4_kernels::bank::{BLOCK_TOKENS, BankImage, BankSizes, BankState, BlockBytes};
 use ds4_model::{Journal, JournalError, Left, Parcel, Pieces};
 use ds4_units::{Bytes, TokenId, Tokens};
 use std::collections::VecDeque;
@@ -94,20 +94,18 @@ impl<B: Backend> Bank<B> {
         Ok(copy)
     }
 
-    /// A bank of these tokens with these bytes. Its end is a position it can be cut back to.
-    pub(super) fn from_image(
-        backend: &B,
-        sizes: BankSizes,
-        tokens: &[TokenId],
-        image: &BankImage,
-        journal: Option<Journal>,
-    ) -> Result<Bank<B>, BackendError> {
-        let memory = backend.write_bank(sizes, image)?;
-        let mut bank = Bank::of(memory, Tokens(tokens.len() as u32), journal);
-        bank.note(Tokens(0), tokens);
-        bank.write_journal(backend);
-        bank.checkpoint(backend)?;
-        Ok(bank)
+    /// Gives an empty bank blocks with these bytes, `first` and those after it.
+    pub(super) fn fill(&mut self, backend: &B, first: usize, blocks: &[BlockBytes]) -> Result<(), BackendError> {
+        backend.write_blocks(&mut self.memory, first, blocks)
+    }
+
+    /// Makes a bank that has all its blocks one of these tokens. Its end is a position it can be cut back to.
+    pub(super) fn filled(&mut self, backend: &B, tokens: &[TokenId], recurrent: &[u8]) -> Result<(), BackendError> {
+        backend.write_recurrent(&mut self.memory, recurrent)?;
+        self.tokens = Tokens(tokens.len() as u32);
+        self.note(Tokens(0), tokens);
+        self.write_journal(backend);
+        self.checkpoint(backend)
     }
 
     /// A bank in the memory that a dead process has left, and its tokens. `fingerprint` is what it must be of.

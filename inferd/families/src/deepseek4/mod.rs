@@ -16,6 +16,8 @@ mod tensors;
 pub use prompt::{DeepSeek4Codec, PromptProfile};
 pub use shape::{Compression, Shape, ShapeName};
 
+#[cfg(feature = "cuda")]
+use ds4_gpu::cuda::Gpu;
 use ds4_import::{ComputeDevice, Weights};
 use ds4_kernels::Backend;
 #[cfg(feature = "cuda")]
@@ -23,9 +25,13 @@ use ds4_kernels::cuda::{Cuda, CudaOptions};
 use ds4_kernels::kv_rows::{PackedRows, PlainRows};
 use ds4_kernels::reference::Cpu;
 use ds4_model::{
-    BankPrice, BindOptions, Family, FamilyError, KvRounding, LoadedModel, Model, PromptSide, Tokenizer, TokenizerError,
+    BankPrice, BindOptions, Family, FamilyError, KvRounding, Model, PromptSide, Tokenizer, TokenizerError,
 };
 use std::sync::Arc;
+#[cfg(feature = "cuda")]
+use std::{thread::ScopedJoinHandle, time::Instant};
+#[cfg(feature = "cuda")]
+use tracing::info;
 
 /// The value of `general.architecture`, and the prefix of its metadata keys.
 const ARCHITECTURE: &str = "deepseek4";
@@ -72,9 +78,8 @@ impl Family for DeepSeek4Family {
         file: &ds4_gguf::Model,
         weights: &Weights,
         options: &BindOptions,
-    ) -> Result<LoadedModel, FamilyError> {
-        let (tokenizer, codec) = self.prompt_side(file, options.prompt_profile.as_deref())?;
-        Ok(LoadedModel { model: bind_model(file, weights, options)?, tokenizer, codec })
+    ) -> Result<Box<dyn Model>, FamilyError> {
+        bind_model(file, weights, options)
     }
 }
 
@@ -98,16 +103,49 @@ pub fn bind_model(
             KvRounding::Off => on(Cpu::<PlainRows>::new(), shape, weights, options),
         },
         #[cfg(feature = "cuda")]
-        ComputeDevice::Gpu(gpu) => {
-            let cuda_options = CudaOptions { context: options.context };
-            let packed = Cuda::<PackedRows>::new(gpu, cuda_options).map_err(bind::on_device)?;
-            self_test::run(&packed)?;
-            match options.kv_rounding {
-                KvRounding::Exact => on(packed, shape, weights, options),
-                KvRounding::Off => on(packed.with_rows::<PlainRows>(), shape, weights, options),
-            }
-        }
+        ComputeDevice::Gpu(gpu) => on_gpu(gpu, shape, weights, options),
     }
+}
+
+/// Loads kernels, tests them and binds weights, as far as that can go on at the same time.
+#[cfg(feature = "cuda")]
+fn on_gpu(gpu: &Gpu, shape: Shape, weights: &Weights, options: &BindOptions) -> Result<Box<dyn Model>, FamilyError> {
+    let began = Instant::now();
+    let ms = |began: Instant| began.elapsed().as_millis() as u64;
+    std::thread::scope(|threads| {
+        let truth = threads.spawn(self_test::Truth::compute);
+        let cuda_options = CudaOptions { context: options.context };
+        let packed = Cuda::<PackedRows>::new(gpu, cuda_options).map_err(bind::on_device)?;
+        let (tested, kernels_ms) = (packed.clone(), ms(began));
+        let test = threads.spawn(move || {
+            let truth = joined(truth)?;
+            let (truth_ms, began) = (ms(began), Instant::now());
+            self_test::run(&tested, &truth)?;
+            Ok::<_, FamilyError>((truth_ms, ms(began)))
+        });
+        let binding = Instant::now();
+        let model = match options.kv_rounding {
+            KvRounding::Exact => on(packed, shape, weights, options),
+            KvRounding::Off => on(packed.with_rows::<PlainRows>(), shape, weights, options),
+        };
+        let weights_ms = ms(binding);
+        let (truth_ms, test_ms) = joined(test)?;
+        info!(
+            kernels_ms,
+            weights_ms,
+            truth_ms,
+            test_ms,
+            total_ms = ms(began),
+            "kernels loaded and tested, weights bound"
+        );
+        model
+    })
+}
+
+/// What a thread came to. One that panicked has found a defect, which goes on in this thread.
+#[cfg(feature = "cuda")]
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Binds weights to a model on a backend of the caller's own.

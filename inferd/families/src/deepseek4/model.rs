@@ -9,15 +9,16 @@ use super::shape::Shape;
 use super::tensors;
 use ds4_import::Weights;
 use ds4_kernels::backend::{Backend, BackendError, Computed};
-use ds4_kernels::bank::{self as kernels, BLOCK_TOKENS, BankSizes};
+use ds4_kernels::bank::{BLOCK_TOKENS, BankSizes};
 use ds4_kernels::step::Step;
 use ds4_model::{
-    Adopted, BankError, BankFormat, BankImage, BindOptions, FamilyError, Journal, LogitsWanted, Model, ModelInfo,
-    Parcel, Segment, StepBatch, StepError, StepLogits, TokenWork,
+    Adopted, BankError, BankFormat, BankImage, BindOptions, FamilyError, ImageCheck, Import, Journal, LogitsWanted,
+    Model, ModelInfo, Parcel, Segment, StepBatch, StepError, StepLogits, StepSize, TokenWork,
 };
-use ds4_units::{BankId, Bytes, TokenId, Tokens};
+use ds4_units::{BankId, Bytes, TokenId, TokenPos, Tokens};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A DeepSeek V4 model on a backend.
 pub(super) struct DeepSeek4<B: Backend> {
@@ -105,6 +106,22 @@ impl<B: Backend> DeepSeek4<B> {
                 graph::forward(backend, weights, shape, step)
             })
         })
+    }
+
+    /// What a step of this size would take of the device, at the end of the longest conversations.
+    fn try_out(&self, size: StepSize, take: bool) -> Result<Bytes, BackendError> {
+        let (backend, weights, shape) = (&self.backend, &self.weights, &self.shape);
+        let context = self.info.context.index();
+        let others = size.conversations.saturating_sub(1);
+        let longest = size.rows.saturating_sub(others).clamp(1, context);
+        let tokens = vec![TokenId(0); longest];
+        let mut banks: Vec<B::Bank> = (0..=others).map(|_| backend.new_bank(self.layout.sizes)).collect();
+        let segments = banks.iter_mut().enumerate().map(|(index, bank)| {
+            let tokens = if index == 0 { &tokens[..] } else { &tokens[..1] };
+            (TokenPos((context - tokens.len()) as u32), tokens, bank)
+        });
+        let mut step = Step::new(segments, (longest - 1..longest + others).collect());
+        backend.try_out(&mut step, take, |backend, step| graph::forward(backend, weights, shape, step))
     }
 
     fn bank(&self, bank: BankId) -> Result<&Bank<B>, BankError> {
@@ -211,15 +228,46 @@ impl<B: Backend> Model for DeepSeek4<B> {
     }
 
     fn import(&mut self, tokens: &[TokenId], image: &BankImage) -> Result<BankId, BankError> {
-        if tokens.len() > self.info.context.index() {
-            let problem = format!("has {} tokens; the context is {}", tokens.len(), self.info.context.0);
-            return Err(BankError::Image { problem });
+        self.image_check()(Tokens(tokens.len() as u32), image).map_err(|problem| BankError::Image { problem })?;
+        let mut import = Import::of_checked(tokens.to_vec(), image.clone());
+        let whole = self.import_part(&mut import, Bytes(u64::MAX));
+        let bank = import.bank.expect("the first part opens a bank");
+        match whole {
+            Ok(_) => Ok(bank),
+            Err(error) => {
+                self.close_bank(bank);
+                Err(error)
+            }
         }
-        let refused = |problem| BankError::Image { problem };
-        self.layout.check::<B::Kv>(tokens.len(), image).map_err(refused)?;
-        let image = kernels::BankImage { blocks: image.blocks.clone(), recurrent: image.recurrent.clone() };
-        let bank = Bank::from_image(&self.backend, self.layout.sizes, tokens, &image, self.journal());
-        Ok(self.add(bank.map_err(bank_error)?))
+    }
+
+    fn image_check(&self) -> ImageCheck {
+        let (layout, context) = (self.layout.clone(), self.info.context);
+        Arc::new(move |tokens, image| {
+            if tokens > context {
+                return Err(format!("has {} tokens; the context is {}", tokens.0, context.0));
+            }
+            layout.check::<B::Kv>(tokens.index(), image)
+        })
+    }
+
+    fn import_part(&mut self, import: &mut Import, bytes: Bytes) -> Result<bool, BankError> {
+        let bank = match import.bank {
+            Some(bank) => bank,
+            None => self.open_bank(),
+        };
+        import.bank = Some(bank);
+        let first = import.blocks;
+        let count = (bytes.0 / self.layout.sizes.block as u64).max(1);
+        let until = (first as u64).saturating_add(count).min(import.image().blocks.len() as u64) as usize;
+        let filling = self.banks.get_mut(&bank).ok_or(BankError::UnknownBank(bank))?;
+        filling.fill(&self.backend, first, &import.image().blocks[first..until]).map_err(bank_error)?;
+        import.blocks = until;
+        if until < import.image().blocks.len() {
+            return Ok(false);
+        }
+        let whole = filling.filled(&self.backend, import.tokens(), &import.image().recurrent);
+        whole.map(|()| true).map_err(bank_error)
     }
 
     fn keep_journals(&mut self, content: [u8; 32]) {
@@ -264,6 +312,18 @@ impl<B: Backend> Model for DeepSeek4<B> {
 
     fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
         self.backend.memory()
+    }
+
+    fn activations(&mut self, size: StepSize) -> Result<Bytes, StepError> {
+        self.try_out(size, false).map_err(step_error)
+    }
+
+    fn take_activations(&mut self, size: StepSize) -> Result<(), StepError> {
+        self.try_out(size, true).map(|_| ()).map_err(step_error)
+    }
+
+    fn device_memory_to_come(&self) -> Bytes {
+        self.backend.recordings_to_come(&self.repeats)
     }
 
     fn token_work(&self) -> Option<TokenWork> {

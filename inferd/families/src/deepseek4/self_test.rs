@@ -26,17 +26,33 @@ const PLAIN_MOST: f64 = 2e-3;
 /// The same with rounded rows, where one code that falls on the other side of a tie is right as well.
 const PACKED_MOST: f64 = 5e-2;
 
-/// Runs the test with both formats of rows.
-pub(super) fn run(cuda: &Cuda<PackedRows>) -> Result<(), FamilyError> {
-    let shape = shape();
-    let weights = weights(&shape);
-    compare::<PlainRows>(&cuda.with_rows(), &shape, &weights, PLAIN_MOST)?;
-    compare::<PackedRows>(cuda, &shape, &weights, PACKED_MOST)
+/// The model and what the CPU computes with it, for both formats of rows. Needs no GPU.
+pub(super) struct Truth {
+    shape: Shape,
+    weights: Weights,
+    plain: Vec<f32>,
+    packed: Vec<f32>,
 }
 
-fn compare<F: KvFormat>(cuda: &Cuda<F>, shape: &Shape, weights: &Weights, most: f64) -> Result<(), FamilyError> {
-    let want = logits(Cpu::<F>::new(), shape, weights)?;
-    let got = logits(cuda.clone(), shape, weights)?;
+impl Truth {
+    /// Computes it.
+    pub(super) fn compute() -> Result<Truth, FamilyError> {
+        let shape = shape();
+        let weights = weights(&shape);
+        let plain = logits(Cpu::<PlainRows>::new(), &shape, &weights)?;
+        let packed = logits(Cpu::<PackedRows>::new(), &shape, &weights)?;
+        Ok(Truth { shape, weights, plain, packed })
+    }
+}
+
+/// Runs the test with both formats of rows.
+pub(super) fn run(cuda: &Cuda<PackedRows>, truth: &Truth) -> Result<(), FamilyError> {
+    compare::<PlainRows>(&cuda.with_rows(), truth, &truth.plain, PLAIN_MOST)?;
+    compare::<PackedRows>(cuda, truth, &truth.packed, PACKED_MOST)
+}
+
+fn compare<F: KvFormat>(cuda: &Cuda<F>, truth: &Truth, want: &[f32], most: f64) -> Result<(), FamilyError> {
+    let got = logits(cuda.clone(), &truth.shape, &truth.weights)?;
     let top = want.iter().fold(0.0f64, |top, &value| top.max(f64::from(value).abs()));
     let off = want.iter().zip(&got).map(|(&want, &got)| (f64::from(want) - f64::from(got)).abs() / top);
     let worst = off.fold(0.0, |worst: f64, off| if off.is_nan() { f64::INFINITY } else { worst.max(off) });
@@ -52,12 +68,7 @@ fn compare<F: KvFormat>(cuda: &Cuda<F>, shape: &Shape, weights: &Weights, most: 
 
 /// Logits of every prompt token and of one more.
 fn logits<B: Backend>(backend: B, shape: &Shape, weights: &Weights) -> Result<Vec<f32>, FamilyError> {
-    let options = BindOptions {
-        context: Tokens(1024),
-        kv_rounding: KvRounding::Exact,
-        device: ComputeDevice::Cpu,
-        prompt_profile: None,
-    };
+    let options = BindOptions { context: Tokens(1024), kv_rounding: KvRounding::Exact, device: ComputeDevice::Cpu };
     let mut model = DeepSeek4::new(backend, shape.clone(), weights, &options)?;
     let tokens: Vec<TokenId> = (0..=PROMPT).map(|i| TokenId((i * 37 % shape.vocabulary) as u32)).collect();
     let bank = model.open_bank();

@@ -72,7 +72,7 @@ pub(crate) fn load_with_context(path: &Path, kv_rounding: KvRounding, context: T
 pub(crate) fn load_on(device: ComputeDevice, path: &Path, kv_rounding: KvRounding, context: Tokens) -> Box<dyn Model> {
     let file = ds4_gguf::Model::open(path).expect("fixture opens");
     let weights = read_weights(&file);
-    let options = BindOptions { context, kv_rounding, device, prompt_profile: None };
+    let options = BindOptions { context, kv_rounding, device };
     deepseek4::bind_model(&file, &weights, &options).expect("fixture binds")
 }
 

@@ -96,7 +96,6 @@ fn bind(file: &ds4_gguf::Model, weights: &Weights, gpu: &Gpu) -> anyhow::Result<
         context: Tokens(CONTEXT),
         kv_rounding: KvRounding::Exact,
         device: ComputeDevice::Gpu(gpu.clone()),
-        prompt_profile: None,
     };
     let model = ds4_families::deepseek4::bind_model(file, weights, &options)?;
     println!("bound, self-test included, in {} ms", began.elapsed().as_millis());

@@ -53,12 +53,8 @@ impl Side {
         let journal = Arc::new(Mutex::new(Journal::new()));
         let watched = Watched::new(backend, Arc::clone(&journal));
         // Only the context counts: the backend is there already, and with it device and rounding.
-        let options = BindOptions {
-            context: sides.context,
-            kv_rounding: KvRounding::Exact,
-            device: ComputeDevice::Cpu,
-            prompt_profile: None,
-        };
+        let options =
+            BindOptions { context: sides.context, kv_rounding: KvRounding::Exact, device: ComputeDevice::Cpu };
         let model = deepseek4::bind_model_on(watched, sides.file, weights, &options)?;
         Ok(Side { conversation: Conversation::new(model), journal })
     }

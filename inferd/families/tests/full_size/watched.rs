@@ -3,7 +3,7 @@
 use crate::journal::{Journal, Kind, Seen};
 use ds4_gpu::MemoryPiece;
 use ds4_kernels::backend::{Backend, BackendError, HeadPath, HyperSite, Mlp, Routing};
-use ds4_kernels::bank::{BankImage, BankSizes, BankState, BlockPlace, WindowPlace};
+use ds4_kernels::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, WindowPlace};
 use ds4_kernels::compression::{Compressor, Selection};
 use ds4_kernels::cuda::Cuda;
 use ds4_kernels::experts::{EXPERTS_USED, ExpertConstants, Routes};
@@ -182,8 +182,12 @@ impl<B: Observed> Backend for Watched<B> {
         self.inner.read_bank(bank, first)
     }
 
-    fn write_bank(&self, sizes: BankSizes, image: &BankImage) -> Result<Self::Bank, BackendError> {
-        self.inner.write_bank(sizes, image)
+    fn write_blocks(&self, bank: &mut Self::Bank, first: usize, blocks: &[BlockBytes]) -> Result<(), BackendError> {
+        self.inner.write_blocks(bank, first, blocks)
+    }
+
+    fn write_recurrent(&self, bank: &mut Self::Bank, bytes: &[u8]) -> Result<(), BackendError> {
+        self.inner.write_recurrent(bank, bytes)
     }
 
     fn memory_of(&self) -> String {
