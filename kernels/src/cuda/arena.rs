@@ -80,7 +80,7 @@ impl Arena {
     pub(crate) fn hold(&self, bytes: Bytes) -> Result<(), BackendError> {
         let memory = &mut self.state().memory;
         let before = memory.mapped();
-        memory.ensure(bytes.0).inspect_err(|_| memory.shrink(before.0))
+        memory.ensure_just(bytes.0).inspect_err(|_| memory.shrink(before.0))
     }
 
     /// Memory it holds, used or not.

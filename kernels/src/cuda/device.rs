@@ -1,7 +1,7 @@
 //! What every operation works with: the GPU, its one compute stream, the kernels and the step's memory.
 
 use super::arena::{Arena, Scratch};
-use super::growing::mapped_most;
+use super::growing::PIECE_MIN;
 use super::kernels::Kernels;
 use super::rows::DeviceRows;
 use super::step::{StepMemory, StepView};
@@ -126,7 +126,8 @@ impl Device {
         if take {
             self.arena.hold(needed)?;
         }
-        Ok(if needed > had { Bytes(mapped_most(needed.0) - had.0) } else { Bytes::ZERO })
+        let pages = needed.0.next_multiple_of(self.gpu.granularity().0.max(PIECE_MIN));
+        Ok(Bytes(pages.saturating_sub(had.0)))
     }
 
     /// Whether no activations are held.

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Pages are taken in pieces of a quarter of what is there, within these bounds: few pieces, little waste.
-const PIECE_MIN: u64 = 2 << 20;
+pub(crate) const PIECE_MIN: u64 = 2 << 20;
 const PIECE_MAX: u64 = 64 << 20;
 
 /// The most memory that is ever behind the first `bytes` bytes: the last piece may have been taken for the last of them.
@@ -52,9 +52,19 @@ impl Growing {
 
     /// Makes sure that the first `bytes` bytes have memory. When it fails what was there is still there.
     pub(crate) fn ensure(&mut self, bytes: u64) -> Result<(), BackendError> {
+        self.grow(bytes, self.mapped / 4)
+    }
+
+    /// The same with no more memory than that takes.
+    pub(crate) fn ensure_just(&mut self, bytes: u64) -> Result<(), BackendError> {
+        self.grow(bytes, PIECE_MIN)
+    }
+
+    /// Takes memory up to `bytes` bytes, in pieces of no less than `least`.
+    fn grow(&mut self, bytes: u64, least: u64) -> Result<(), BackendError> {
         let granularity = self.gpu.granularity().0;
         while self.mapped < bytes {
-            let piece = (self.mapped / 4).max(bytes - self.mapped).clamp(PIECE_MIN, PIECE_MAX);
+            let piece = least.max(bytes - self.mapped).clamp(PIECE_MIN, PIECE_MAX);
             let piece = piece.next_multiple_of(granularity).min(self.range.len().0 - self.mapped);
             let memory = PhysAlloc::create(&self.gpu, Bytes(piece)).map_err(|error| self.refused(error, bytes))?;
             self.push(memory, None)?;

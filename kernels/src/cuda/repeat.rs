@@ -24,7 +24,7 @@ const ROWS_MAX: usize = 64;
 /// Recordings that a model keeps; the one that was used least recently makes room.
 const KEPT_MAX: usize = 48;
 /// What a recording takes on the device, as long as none was made.
-const RECORDING: Bytes = Bytes::mib(12);
+const RECORDING: Bytes = Bytes::mib(8);
 
 /// The recordings of one model.
 #[derive(Default)]
