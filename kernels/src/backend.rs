@@ -198,12 +198,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
         full: &[usize],
         operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Option<Self::Rows>,
     ) -> Result<Computed, BackendError> {
-        self.prepare(step)?;
-        let rows = operations(self, step).map(|rows| self.download(rows)).transpose()?;
-        self.finish()?;
-        let Some(rows) = rows else { return Ok(Computed::default()) };
-        let logits = full.iter().flat_map(|&row| rows.row(row)).copied().collect();
-        Ok(Computed { logits, best: rows.iter().map(best).collect() })
+        compute(self, step, full, operations)
     }
 
     /// Memory that a step like this one would take at most, beside weights and banks and beyond what steps have taken
@@ -439,6 +434,21 @@ pub fn best(row: &[f32]) -> Option<TokenId> {
         }
     }
     best.map(|(token, _)| token)
+}
+
+/// [`Backend::compute`] without repeating anything.
+pub fn compute<'a, B: Backend>(
+    backend: &B,
+    step: &mut Step<'a, B::Bank>,
+    full: &[usize],
+    operations: impl FnOnce(&B, &mut Step<'a, B::Bank>) -> Option<B::Rows>,
+) -> Result<Computed, BackendError> {
+    backend.prepare(step)?;
+    let rows = operations(backend, step).map(|rows| backend.download(rows)).transpose()?;
+    backend.finish()?;
+    let Some(rows) = rows else { return Ok(Computed::default()) };
+    let logits = full.iter().flat_map(|&row| rows.row(row)).copied().collect();
+    Ok(Computed { logits, best: rows.iter().map(best).collect() })
 }
 
 /// [`Backend::attend_heads`] out of the operations that it stands for.

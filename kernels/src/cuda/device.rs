@@ -36,6 +36,8 @@ pub(crate) struct Device {
     copied: AtomicU64,
     /// Bytes that recordings took.
     recorded: AtomicU64,
+    /// Kernels that were put into the stream, or into a recording.
+    launched: AtomicU64,
 }
 
 impl Device {
@@ -52,6 +54,7 @@ impl Device {
             failure: Mutex::new(None),
             copied: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
+            launched: AtomicU64::new(0),
         })
     }
 
@@ -79,6 +82,7 @@ impl Device {
         if is_empty || lock(&self.failure).is_some() {
             return;
         }
+        self.launched.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's word.
         if let Err(error) = unsafe { function.launch(&self.stream, &launch, args) } {
             self.fail(error);
@@ -128,6 +132,11 @@ impl Device {
         }
         let pages = needed.0.next_multiple_of(self.gpu.granularity().0.max(PIECE_MIN));
         Ok(Bytes(pages.saturating_sub(had.0)))
+    }
+
+    /// Kernels that were launched so far, one by one.
+    pub(super) fn launched(&self) -> u64 {
+        self.launched.load(Ordering::Relaxed)
     }
 
     /// Whether no activations are held.

@@ -1,6 +1,6 @@
 //! How long operations take on the device alone.
 
-use super::Cuda;
+use super::{Cuda, few};
 use crate::BackendError;
 use crate::kv_rows::KvFormat;
 use ds4_gpu::cuda::{CudaError, Event};
@@ -10,11 +10,16 @@ use std::ops::Range;
 const REPLAYS: usize = 7;
 
 impl<F: KvFormat> Cuda<F> {
-    /// Marks the present end of the stream, to measure from one mark to another.
-    pub fn mark(&self) -> Result<Event, BackendError> {
-        let mark = Event::timed(&self.device.gpu)?;
-        self.device.stream.record(&mark)?;
-        Ok(mark)
+    /// Kernels that operations have put into the stream so far, or into the recording of a step: those of an operation are
+    /// the ones between the counts before and after it.
+    pub fn launched(&self) -> u64 {
+        self.device.launched()
+    }
+
+    /// Whether a step of so many rows is computed by operations that stand for several, where a model has the shapes
+    /// that they take.
+    pub fn fuses(&self, rows: usize) -> bool {
+        rows <= few::ROWS_MAX
     }
 
     /// Microseconds that the device takes for `work`: the middle of several replays of its launches, which it records

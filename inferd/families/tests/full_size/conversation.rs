@@ -22,6 +22,19 @@ impl Conversation {
         Conversation { model, bank, held: 0 }
     }
 
+    /// Goes on in a copy, which is forgotten afterwards.
+    pub(crate) fn aside(&mut self, work: impl FnOnce(&mut Self) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let bank = match self.held {
+            0 => self.model.open_bank(),
+            held => self.model.fork(self.bank, Tokens(held as u32))?.0,
+        };
+        let own = (std::mem::replace(&mut self.bank, bank), self.held);
+        let result = work(self);
+        self.model.close_bank(self.bank);
+        (self.bank, self.held) = own;
+        result
+    }
+
     /// Forgets everything.
     pub(crate) fn restart(&mut self) {
         self.model.close_bank(self.bank);

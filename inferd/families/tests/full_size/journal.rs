@@ -6,9 +6,10 @@
 //! the decision weighs. So a comparison can let the second computation go its own way, or give it the first one's
 //! decisions, or the first one's result after every operation.
 
+use crate::work::{Part, Work};
 use ds4_kernels::Rows;
 use ds4_kernels::compression::Selection;
-use ds4_kernels::experts::Routes;
+use ds4_kernels::experts::{EXPERTS_USED, Routes};
 use std::fmt;
 use std::sync::Arc;
 
@@ -40,20 +41,6 @@ pub(crate) enum Kind {
     Selection,
 }
 
-impl Kind {
-    /// What the operation is called.
-    fn operation(self) -> &'static str {
-        match self {
-            Kind::Value(name) => name,
-            Kind::Streams => "merge",
-            Kind::Unrounded(_) => "(bookkeeping)",
-            Kind::Codes(_) => "store window",
-            Kind::Routes => "route",
-            Kind::Selection => "select",
-        }
-    }
-}
-
 /// A result on the host.
 pub(crate) enum Seen {
     Rows(Rows),
@@ -61,9 +48,33 @@ pub(crate) enum Seen {
     Selection(Selection),
 }
 
+/// An operation that was put into the device's stream.
+pub(crate) struct Launched {
+    /// What it mainly is.
+    pub(crate) part: Part,
+    /// The least that its parts take.
+    pub(crate) works: Vec<(Part, Work)>,
+    /// Kernels that had been launched after it.
+    pub(crate) kernels: u64,
+}
+
+/// Experts of every row, layer by layer.
+pub(crate) type Chosen = Vec<Vec<[u32; EXPERTS_USED]>>;
+
+/// What is noted of operations that nobody looks at.
+#[derive(Default)]
+struct Trace {
+    operations: Vec<Launched>,
+    /// Of the layers that are still to come, the next one last.
+    routes: Chosen,
+    /// How many compressed rows the layer has chosen for each query.
+    top: Option<usize>,
+}
+
 enum Mode {
     Off,
-    Clock(Box<dyn Fn() + Send>, Vec<&'static str>),
+    Trace(Trace),
+    Routes(Chosen),
     Record(Vec<Seen>),
     Compare(Arc<Vec<Seen>>, Taken, Box<Findings>),
 }
@@ -84,24 +95,92 @@ impl Journal {
         *self = Journal { mode: Mode::Record(Vec::new()), seen: 0 };
     }
 
-    /// Calls `mark` after every operation from now on.
-    pub(crate) fn clock(&mut self, mark: impl Fn() + Send + 'static) {
-        *self = Journal { mode: Mode::Clock(Box::new(mark), Vec::new()), seen: 0 };
+    /// Keeps the experts of every layer from now on.
+    pub(crate) fn keep_routes(&mut self) {
+        *self = Journal { mode: Mode::Routes(Vec::new()), seen: 0 };
     }
 
-    /// The operations that were marked, in order. Marks nothing any more.
-    pub(crate) fn marked(&mut self) -> Vec<&'static str> {
+    /// The experts that were kept. Keeps none any more.
+    pub(crate) fn routes(&mut self) -> Chosen {
         match std::mem::replace(&mut self.mode, Mode::Off) {
-            Mode::Clock(_, operations) => operations,
+            Mode::Routes(routes) => routes,
             _ => Vec::new(),
         }
     }
 
-    /// Takes note of an operation without a result of its own.
-    pub(crate) fn passed(&mut self, operation: &'static str) {
-        if let Mode::Clock(mark, operations) = &mut self.mode {
-            mark();
-            operations.push(operation);
+    /// Takes note of every operation from now on; the layers of the step that comes choose these experts.
+    pub(crate) fn trace(&mut self, mut routes: Chosen) {
+        routes.reverse();
+        *self = Journal { mode: Mode::Trace(Trace { routes, ..Trace::default() }), seen: 0 };
+    }
+
+    /// The operations of which note was taken. Takes note of none any more.
+    pub(crate) fn traced(&mut self) -> Vec<Launched> {
+        match std::mem::replace(&mut self.mode, Mode::Off) {
+            Mode::Trace(trace) => trace.operations,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether it takes note of operations.
+    pub(crate) fn traces(&self) -> bool {
+        matches!(self.mode, Mode::Trace(_))
+    }
+
+    /// Whether it looks at results.
+    pub(crate) fn looks(&self) -> bool {
+        !matches!(self.mode, Mode::Off | Mode::Trace(_))
+    }
+
+    /// Whether operations that stand for several may be computed at once, on a device that says whether it does so.
+    pub(crate) fn takes_at_once(&self, does: impl FnOnce() -> bool) -> bool {
+        match &self.mode {
+            Mode::Off | Mode::Trace(_) => true,
+            // Where each is looked at only in passing, what ships is compared.
+            Mode::Compare(_, Taken::Nothing, _) => does(),
+            Mode::Compare(..) | Mode::Record(_) | Mode::Routes(_) => false,
+        }
+    }
+
+    /// Takes note of an operation.
+    pub(crate) fn done(&mut self, part: Part, works: Vec<(Part, Work)>, kernels: u64) {
+        if let Mode::Trace(trace) = &mut self.mode {
+            trace.operations.push(Launched { part, works, kernels });
+        }
+    }
+
+    /// What a product is that comes now.
+    pub(crate) fn products(&self) -> Part {
+        match &self.mode {
+            Mode::Trace(trace) => match trace.operations.last().map(|last| last.part) {
+                Some(Part::Settling | Part::QueryProducts) => Part::QueryProducts,
+                Some(Part::Collapse) => Part::Head,
+                _ => Part::InputProducts,
+            },
+            _ => Part::InputProducts,
+        }
+    }
+
+    /// The layer has chosen so many compressed rows for each query.
+    pub(crate) fn chose(&mut self, top: usize) {
+        if let Mode::Trace(trace) = &mut self.mode {
+            trace.top = Some(top);
+        }
+    }
+
+    /// How many compressed rows the layer has chosen for each query, if it did.
+    pub(crate) fn chosen(&mut self) -> Option<usize> {
+        match &mut self.mode {
+            Mode::Trace(trace) => trace.top.take(),
+            _ => None,
+        }
+    }
+
+    /// The experts of the next layer.
+    pub(crate) fn next_routes(&mut self) -> Vec<[u32; EXPERTS_USED]> {
+        match &mut self.mode {
+            Mode::Trace(trace) => trace.routes.pop().unwrap_or_default(),
+            _ => Vec::new(),
         }
     }
 
@@ -126,13 +205,24 @@ impl Journal {
         }
     }
 
+    /// Passes over results of the truth that the operation at hand does not show.
+    pub(crate) fn skip(&mut self, results: usize) {
+        self.seen += results;
+    }
+
     /// Takes note of a result, which `bring` brings to the host; returns the one to go on with, if it is another.
     pub(crate) fn see(&mut self, kind: Kind, bring: impl FnOnce() -> Seen) -> Option<&Seen> {
         self.seen += 1;
-        self.passed(kind.operation());
         match &mut self.mode {
-            Mode::Off => None,
-            Mode::Clock(..) => None,
+            Mode::Off | Mode::Trace(_) => None,
+            Mode::Routes(routes) => {
+                if kind == Kind::Routes
+                    && let Seen::Routes(seen, _) = bring()
+                {
+                    routes.push(seen.experts);
+                }
+                None
+            }
             Mode::Record(seen) => {
                 seen.push(bring());
                 None

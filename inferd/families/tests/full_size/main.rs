@@ -3,21 +3,23 @@
 //! Not a test of `cargo test`: it takes the model file as its argument. The reference was computed from the file that the
 //! generator of synthetic models writes for seed 1; for another file `--no-reference` leaves that part out. With
 //! `--against-cpu` the CPU backend computes the reference instead, operation by operation: for a model of few layers, which
-//! host memory holds. With `--clock` it says where the time of a prompt goes, with `--profile` it only
-//! computes what a profiler is to look at. `--depths A,B` says at how many tokens speed is measured.
+//! host memory holds. With `--roofline` it says where the time of a step goes and how much of the machine each part of it
+//! uses (`--roofline --kernels`: and which kernels these are), with `--profile` it only computes what a profiler is to
+//! look at. `--depths A,B` says at how many tokens speed is measured.
 
 mod checks;
-mod clock;
 mod conversation;
 mod journal;
 mod reference;
+mod roofline;
 mod speed;
 mod truth;
 mod watched;
+mod work;
 
 use anyhow::{Context, bail};
 use conversation::Conversation;
-use ds4_gpu::cuda::Gpu;
+use ds4_gpu::cuda::{Gpu, KernelTrace};
 use ds4_import::{ComputeDevice, Progress, SelfLoadOptions, Weights, self_load};
 use ds4_model::Model;
 use ds4_model::{BindOptions, KvRounding};
@@ -48,6 +50,8 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let file = ds4_gguf::Model::open(&path)?;
+    // Before the first graph.
+    let trace = matches!(against, Against::Roofline { .. }).then(KernelTrace::start).transpose()?;
     let gpu = Gpu::open(0)?;
     let free = gpu.memory()?.free;
     let reference = reference::read()?;
@@ -59,10 +63,10 @@ fn main() -> anyhow::Result<ExitCode> {
         truth::against_the_cpu(&sides, &reference.tokens, &mut table)?;
         return Ok(table.finish());
     }
-    if let Against::Clock = against {
+    if let (Against::Roofline { kernels }, Some(trace)) = (&against, &trace) {
         let sides = Sides { file: &file, host: &device, device: &device, gpu: &gpu, context: Tokens(CONTEXT) };
-        clock::clock(&sides, &reference.tokens)?;
-        return Ok(table.finish());
+        roofline::print(&sides, trace, &reference.tokens, *kernels)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let mut conversation = Conversation::new(bind(&file, &device, &gpu)?);
     if let Against::Profile = against {
@@ -109,8 +113,10 @@ enum Against {
     Nothing,
     /// Nothing is compared: a profiler looks at some steps.
     Profile,
-    /// Nothing is compared: operations are timed.
-    Clock,
+    /// Nothing is compared: kernels are timed.
+    Roofline {
+        kernels: bool,
+    },
 }
 
 struct Arguments {
@@ -129,7 +135,8 @@ fn arguments() -> anyhow::Result<Arguments> {
             "--no-reference" => against = Against::Nothing,
             "--against-cpu" => against = Against::Cpu,
             "--profile" => against = Against::Profile,
-            "--clock" => against = Against::Clock,
+            "--roofline" => against = Against::Roofline { kernels: false },
+            "--kernels" => against = Against::Roofline { kernels: true },
             "--depths" => {
                 let list = arguments.next().context("--depths needs a list")?;
                 depths = list.split(',').map(str::parse).collect::<Result<_, _>>()?;

@@ -1,8 +1,14 @@
 //! A backend that computes as another does and shows every operation's result to a [`Journal`].
+//!
+//! Some operations stand for several, which a backend may compute as one. Where the journal needs each of the several by
+//! itself, they are computed one by one; else as the backend that is watched computes them.
 
 use crate::journal::{Journal, Kind, Seen};
+use crate::work::{self, Format, Part, Work};
 use ds4_gpu::MemoryPiece;
-use ds4_kernels::backend::{Backend, BackendError, HeadPath, HyperSite, Mlp, Routing};
+use ds4_kernels::backend::{
+    self, Backend, BackendError, Computed, Experts, Feed, HeadPath, HyperSite, Mlp, Routing, Settling,
+};
 use ds4_kernels::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, WindowPlace};
 use ds4_kernels::compression::{Compressor, Selection};
 use ds4_kernels::cuda::Cuda;
@@ -23,6 +29,13 @@ pub(crate) trait Observed: Backend {
     fn see_routes(&self, routes: &Self::Routes) -> Routes;
     fn put_routes(&self, routes: &Routes) -> Self::Routes;
     fn see_selection(&self, selection: &Self::Selection, queries: usize) -> Selection;
+    /// Rows and channels.
+    fn size(rows: &Self::Rows) -> [usize; 2];
+    fn format(matrix: &Self::Matrix) -> Format;
+    /// Whether a step of so many rows may be computed by operations that stand for several.
+    fn fuses(&self, rows: usize) -> bool;
+    /// Kernels that were launched so far.
+    fn launched(&self) -> u64;
 }
 
 impl<F: KvFormat> Observed for Cpu<F> {
@@ -44,6 +57,22 @@ impl<F: KvFormat> Observed for Cpu<F> {
 
     fn see_selection(&self, selection: &Selection, _queries: usize) -> Selection {
         selection.clone()
+    }
+
+    fn size(rows: &Rows) -> [usize; 2] {
+        [rows.len(), rows.width()]
+    }
+
+    fn format(matrix: &Matrix) -> Format {
+        Format { kind: matrix.kind(), rows: matrix.rows(), columns: matrix.columns() }
+    }
+
+    fn fuses(&self, _rows: usize) -> bool {
+        false
+    }
+
+    fn launched(&self) -> u64 {
+        0
     }
 }
 
@@ -67,6 +96,22 @@ impl<F: KvFormat> Observed for Cuda<F> {
     fn see_selection(&self, selection: &Self::Selection, queries: usize) -> Selection {
         self.selection(selection, queries).expect("the kernels ran")
     }
+
+    fn size(rows: &Self::Rows) -> [usize; 2] {
+        [rows.len(), rows.width()]
+    }
+
+    fn format(matrix: &Self::Matrix) -> Format {
+        Format { kind: matrix.kind(), rows: matrix.rows(), columns: matrix.columns() }
+    }
+
+    fn fuses(&self, rows: usize) -> bool {
+        Cuda::fuses(self, rows)
+    }
+
+    fn launched(&self) -> u64 {
+        Cuda::launched(self)
+    }
 }
 
 /// Computes as `inner` does.
@@ -82,6 +127,33 @@ impl<B: Observed> Watched<B> {
 
     fn journal(&self) -> std::sync::MutexGuard<'_, Journal> {
         self.journal.lock().expect("no test thread panicked")
+    }
+
+    /// Whether an operation that stands for several is computed as the watched backend computes it.
+    fn at_once(&self, rows: usize) -> bool {
+        self.journal().takes_at_once(|| self.inner.fuses(rows))
+    }
+
+    /// Takes note of an operation that was put into the stream, and of what it takes at least.
+    fn done(&self, part: Part, works: impl FnOnce() -> Vec<(Part, Work)>) {
+        if !self.journal().traces() {
+            return;
+        }
+        let works = works();
+        self.journal().done(part, works, self.inner.launched());
+    }
+
+    fn multiplied(&self, matrices: &[&B::Matrix], rows: &B::Rows) {
+        let part = self.journal().products();
+        self.done(part, || {
+            let product = |matrix: &&B::Matrix| work::product(B::format(matrix), B::size(rows)[0]);
+            vec![(part, matrices.iter().map(product).sum())]
+        });
+    }
+
+    /// What stored rows are.
+    fn stored() -> Kind {
+        if B::Kv::NAME == "packed" { Kind::Codes("window") } else { Kind::Value("stored window") }
     }
 
     /// Shows rows and returns what is to be gone on with.
@@ -119,6 +191,15 @@ impl<B: Observed> Watched<B> {
     }
 }
 
+/// Methods that are those of the watched backend.
+macro_rules! delegate {
+    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
+        fn $name(&self, $($argument: $kind),*) -> $result {
+            self.inner.$name($($argument),*)
+        }
+    )*};
+}
+
 impl<B: Observed> Backend for Watched<B> {
     type Kv = B::Kv;
     type Matrix = B::Matrix;
@@ -129,130 +210,76 @@ impl<B: Observed> Backend for Watched<B> {
     type Selection = B::Selection;
     type Bank = B::Bank;
     type Checkpoint = B::Checkpoint;
-    type Repeats = ();
+    type Repeats = B::Repeats;
 
     const HEAD_WIDTH_MAX: usize = B::HEAD_WIDTH_MAX;
     const PREFILL_ROWS: usize = B::PREFILL_ROWS;
 
-    fn memory(&self) -> Vec<(&'static str, Bytes)> {
-        self.inner.memory()
+    delegate! {
+        fn memory() -> Vec<(&'static str, Bytes)>;
+        fn matrix(stored: Matrix) -> Result<Self::Matrix, BackendError>;
+        fn vector(values: Vec<f32>) -> Result<Self::Vector, BackendError>;
+        fn expert_table(table: Vec<[u32; EXPERTS_USED]>) -> Result<Self::ExpertTable, BackendError>;
+        fn new_bank(sizes: BankSizes) -> Self::Bank;
+        fn begin(bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError>;
+        fn commit(bank: &mut Self::Bank) -> ();
+        fn fork(bank: &Self::Bank) -> Result<Self::Bank, BackendError>;
+        fn checkpoint(bank: &Self::Bank) -> Result<Self::Checkpoint, BackendError>;
+        fn restore(bank: &mut Self::Bank, checkpoint: &Self::Checkpoint, tokens: usize) -> Result<(), BackendError>;
+        fn read_bank(bank: &Self::Bank, first: usize) -> Result<BankImage, BackendError>;
+        fn write_blocks(bank: &mut Self::Bank, first: usize, blocks: &[BlockBytes]) -> Result<(), BackendError>;
+        fn write_recurrent(bank: &mut Self::Bank, bytes: &[u8]) -> Result<(), BackendError>;
+        fn memory_of() -> String;
+        fn committed(bank: &Self::Bank) -> usize;
+        fn memory_changes(bank: &Self::Bank) -> u64;
+        fn memory_pieces(bank: &Self::Bank) -> Vec<Bytes>;
+        fn export_memory(bank: &Self::Bank) -> Result<Vec<MemoryPiece>, BackendError>;
+        fn adopt_memory(sizes: BankSizes, state: BankState, pieces: Vec<MemoryPiece>) -> Result<Self::Bank, BackendError>;
+        fn checkpoint_pieces(checkpoint: &Self::Checkpoint) -> Vec<Bytes>;
+        fn export_checkpoint(checkpoint: &Self::Checkpoint) -> Result<Vec<MemoryPiece>, BackendError>;
+        fn adopt_checkpoint(sizes: BankSizes, pieces: Vec<MemoryPiece>) -> Result<Self::Checkpoint, BackendError>;
+        fn bank_bytes(bank: &Self::Bank) -> Bytes;
+        fn checkpoint_bytes(checkpoint: &Self::Checkpoint) -> Bytes;
+        fn prepare(step: &Step<'_, Self::Bank>) -> Result<(), BackendError>;
+        fn finish() -> Result<(), BackendError>;
+        fn select_all(step: &Step<'_, Self::Bank>) -> Self::Selection;
+        fn download(rows: Self::Rows) -> Result<Rows, BackendError>;
     }
 
     fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R {
         self.inner.run(step)
     }
 
-    fn matrix(&self, stored: Matrix) -> Result<Self::Matrix, BackendError> {
-        self.inner.matrix(stored)
-    }
-
-    fn vector(&self, values: Vec<f32>) -> Result<Self::Vector, BackendError> {
-        self.inner.vector(values)
-    }
-
-    fn expert_table(&self, table: Vec<[u32; EXPERTS_USED]>) -> Result<Self::ExpertTable, BackendError> {
-        self.inner.expert_table(table)
-    }
-
-    fn new_bank(&self, sizes: BankSizes) -> Self::Bank {
-        self.inner.new_bank(sizes)
-    }
-
-    fn begin(&self, bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError> {
-        self.inner.begin(bank, tokens)
-    }
-
-    fn commit(&self, bank: &mut Self::Bank) {
-        self.inner.commit(bank);
-    }
-
-    fn fork(&self, bank: &Self::Bank) -> Result<Self::Bank, BackendError> {
-        self.inner.fork(bank)
-    }
-
-    fn checkpoint(&self, bank: &Self::Bank) -> Result<Self::Checkpoint, BackendError> {
-        self.inner.checkpoint(bank)
-    }
-
-    fn restore(&self, bank: &mut Self::Bank, checkpoint: &Self::Checkpoint, tokens: usize) -> Result<(), BackendError> {
-        self.inner.restore(bank, checkpoint, tokens)
-    }
-
-    fn read_bank(&self, bank: &Self::Bank, first: usize) -> Result<BankImage, BackendError> {
-        self.inner.read_bank(bank, first)
-    }
-
-    fn write_blocks(&self, bank: &mut Self::Bank, first: usize, blocks: &[BlockBytes]) -> Result<(), BackendError> {
-        self.inner.write_blocks(bank, first, blocks)
-    }
-
-    fn write_recurrent(&self, bank: &mut Self::Bank, bytes: &[u8]) -> Result<(), BackendError> {
-        self.inner.write_recurrent(bank, bytes)
-    }
-
-    fn memory_of(&self) -> String {
-        self.inner.memory_of()
-    }
-
-    fn committed(&self, bank: &Self::Bank) -> usize {
-        self.inner.committed(bank)
-    }
-
-    fn memory_changes(&self, bank: &Self::Bank) -> u64 {
-        self.inner.memory_changes(bank)
-    }
-
-    fn memory_pieces(&self, bank: &Self::Bank) -> Vec<Bytes> {
-        self.inner.memory_pieces(bank)
-    }
-
-    fn export_memory(&self, bank: &Self::Bank) -> Result<Vec<MemoryPiece>, BackendError> {
-        self.inner.export_memory(bank)
-    }
-
-    fn adopt_memory(
+    fn compute<'a>(
         &self,
-        sizes: BankSizes,
-        state: BankState,
-        pieces: Vec<MemoryPiece>,
-    ) -> Result<Self::Bank, BackendError> {
-        self.inner.adopt_memory(sizes, state, pieces)
-    }
-
-    fn checkpoint_pieces(&self, checkpoint: &Self::Checkpoint) -> Vec<Bytes> {
-        self.inner.checkpoint_pieces(checkpoint)
-    }
-
-    fn export_checkpoint(&self, checkpoint: &Self::Checkpoint) -> Result<Vec<MemoryPiece>, BackendError> {
-        self.inner.export_checkpoint(checkpoint)
-    }
-
-    fn adopt_checkpoint(&self, sizes: BankSizes, pieces: Vec<MemoryPiece>) -> Result<Self::Checkpoint, BackendError> {
-        self.inner.adopt_checkpoint(sizes, pieces)
-    }
-
-    fn bank_bytes(&self, bank: &Self::Bank) -> Bytes {
-        self.inner.bank_bytes(bank)
-    }
-
-    fn checkpoint_bytes(&self, checkpoint: &Self::Checkpoint) -> Bytes {
-        self.inner.checkpoint_bytes(checkpoint)
-    }
-
-    fn prepare(&self, step: &Step<'_, Self::Bank>) -> Result<(), BackendError> {
-        self.inner.prepare(step)
-    }
-
-    fn finish(&self) -> Result<(), BackendError> {
-        self.inner.finish()
+        repeats: &Self::Repeats,
+        step: &mut Step<'a, Self::Bank>,
+        full: &[usize],
+        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Option<Self::Rows>,
+    ) -> Result<Computed, BackendError> {
+        // A recording runs without anybody who could look at it.
+        if self.journal().looks() {
+            return backend::compute(self, step, full, operations);
+        }
+        self.inner.compute(repeats, step, full, |_, step| operations(self, step))
     }
 
     fn embed(&self, table: &Self::Matrix, step: &Step<'_, Self::Bank>) -> Self::Rows {
-        self.rows(Kind::Value("embed"), self.inner.embed(table, step))
+        let streams = self.inner.embed(table, step);
+        self.done(Part::Embedding, || vec![(Part::Embedding, work::embedding(B::format(table), B::size(&streams)))]);
+        self.rows(Kind::Value("embed"), streams)
     }
 
     fn multiply(&self, matrix: &Self::Matrix, rows: &Self::Rows) -> Self::Rows {
-        self.rows(Kind::Value("multiply"), self.inner.multiply(matrix, rows))
+        let product = self.inner.multiply(matrix, rows);
+        self.multiplied(&[matrix], rows);
+        self.rows(Kind::Value("multiply"), product)
+    }
+
+    fn multiply_all(&self, matrices: &[&Self::Matrix], rows: &Self::Rows) -> Vec<Self::Rows> {
+        let products = self.inner.multiply_all(matrices, rows);
+        self.multiplied(matrices, rows);
+        products.into_iter().map(|product| self.rows(Kind::Value("multiply"), product)).collect()
     }
 
     fn multiply_groups(&self, matrix: &Self::Matrix, groups: usize, rows: &Self::Rows) -> Self::Rows {
@@ -271,6 +298,7 @@ impl<B: Observed> Backend for Watched<B> {
 
     fn rotate(&self, rows: &mut Self::Rows, width: usize, rope: &Rope, step: &Step<'_, Self::Bank>) {
         self.inner.rotate(rows, width, rope, step);
+        self.done(Part::IndexScores, || vec![(Part::IndexScores, Work::of_rows(&[B::size(rows); 2]))]);
         self.in_place(Kind::Value("rotate"), rows);
     }
 
@@ -281,11 +309,37 @@ impl<B: Observed> Backend for Watched<B> {
 
     fn mix(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &Self::Rows) -> Mixed<Self::Rows> {
         let Mixed { input, merge } = self.inner.mix(&Self::site(site), constants, streams);
+        self.done(Part::Mixing, || {
+            let rows = Work::of_rows(&[B::size(streams), B::size(&input), B::size(&merge)]);
+            vec![(Part::Mixing, rows + work::product(B::format(&site.mix), B::size(streams)[0]))]
+        });
         Mixed { input: self.rows(Kind::Value("mix"), input), merge: self.rows(Kind::Value("mix gates"), merge) }
     }
 
     fn merge(&self, streams: &mut Self::Rows, merge: &Self::Rows, output: &Self::Rows) {
         self.inner.merge(streams, merge, output);
+        self.in_place(Kind::Streams, streams);
+    }
+
+    fn multiply_and_merge(
+        &self,
+        matrix: &Self::Matrix,
+        rows: &Self::Rows,
+        [streams, merge]: [&mut Self::Rows; 2],
+        next: Option<&HyperSite<Self>>,
+    ) {
+        let len = B::size(rows)[0];
+        if !self.at_once(len) {
+            let output = self.multiply(matrix, rows);
+            return self.merge(streams, merge, &output);
+        }
+        let next = next.map(Self::site);
+        self.inner.multiply_and_merge(matrix, rows, [&mut *streams, &mut *merge], next.as_ref());
+        self.done(Part::OutputProduct, || {
+            let merged = work::merging(B::size(streams), B::size(merge));
+            vec![(Part::OutputProduct, work::product(B::format(matrix), len)), (Part::Merging, merged)]
+        });
+        self.journal().skip(1);
         self.in_place(Kind::Streams, streams);
     }
 
@@ -296,15 +350,21 @@ impl<B: Observed> Backend for Watched<B> {
         streams: &Self::Rows,
         step: &Step<'_, Self::Bank>,
     ) -> Self::Rows {
-        self.rows(Kind::Value("collapse"), self.inner.collapse(&Self::site(site), constants, streams, step))
+        let input = self.inner.collapse(&Self::site(site), constants, streams, step);
+        self.done(Part::Collapse, || {
+            vec![(
+                Part::Collapse,
+                work::product(B::format(&site.mix), step.wanted.len()) + Work::of_rows(&[B::size(&input)]),
+            )]
+        });
+        self.rows(Kind::Value("collapse"), input)
     }
 
     fn store_window(&self, step: &mut Step<'_, Self::Bank>, place: WindowPlace, rows: &mut Self::Rows) {
         // What is stored comes from what was there before, so that is what a forced decision replaces.
         self.in_place(Kind::Unrounded("window"), rows);
         self.inner.store_window(step, place, rows);
-        let kind = if B::Kv::NAME == "packed" { Kind::Codes("window") } else { Kind::Value("stored window") };
-        self.in_place(kind, rows);
+        self.in_place(Self::stored(), rows);
     }
 
     fn compress(
@@ -318,11 +378,32 @@ impl<B: Observed> Backend for Watched<B> {
         let gates_of_truth = self.replaced(Kind::Unrounded("compressor's gates"), gates);
         let values = values_of_truth.as_ref().unwrap_or(values);
         self.inner.compress(step, compressor, values, gates_of_truth.as_ref().unwrap_or(gates));
-        self.journal().passed("compress");
     }
 
-    fn select_all(&self, step: &Step<'_, Self::Bank>) -> Self::Selection {
-        self.inner.select_all(step)
+    fn settle(
+        &self,
+        step: &mut Step<'_, Self::Bank>,
+        settling: &Settling<'_, Self>,
+        [low, rows]: [&mut Self::Rows; 2],
+        feeds: &[Feed<'_, Self>],
+    ) {
+        if !self.at_once(step.len()) {
+            return backend::settle(self, step, settling, [low, rows], feeds);
+        }
+        let Settling { low_norm, row_norm, epsilon, rope, window } = *settling;
+        let settling = Settling { low_norm, row_norm, epsilon, rope, window };
+        self.inner.settle(step, &settling, [&mut *low, &mut *rows], feeds);
+        self.done(Part::Settling, || {
+            let fed = feeds.iter().flat_map(|(_, values, gates)| [B::size(values), B::size(gates)]);
+            let sizes: Vec<_> =
+                [B::size(low), B::size(low), B::size(rows), B::size(rows)].into_iter().chain(fed).collect();
+            vec![(Part::Settling, Work::of_rows(&sizes))]
+        });
+        // One by one these are a norm, another one, a rotation, and what is stored, before and after.
+        self.in_place(Kind::Value("normalize"), low);
+        self.journal().skip(3);
+        self.in_place(Self::stored(), rows);
+        self.journal().skip(2 * feeds.len());
     }
 
     fn select(
@@ -334,6 +415,8 @@ impl<B: Observed> Backend for Watched<B> {
         weights: &Self::Rows,
     ) -> Self::Selection {
         let selection = self.inner.select(step, place, top, queries, weights);
+        self.done(Part::IndexScores, || work::selection::<B::Kv>(&work::spans(step), place, B::size(queries)[1]));
+        self.journal().chose(top);
         let seen = || Seen::Selection(self.inner.see_selection(&selection, step.len()));
         self.journal().see(Kind::Selection, seen);
         selection
@@ -363,7 +446,13 @@ impl<B: Observed> Backend for Watched<B> {
     ) -> Self::Rows {
         let HeadPath { width, epsilon, rope, sinks, output, groups } = *path;
         let path = HeadPath { width, epsilon, rope, sinks, output, groups };
+        let heads = B::size(&queries)[1];
         let low = self.inner.attend_heads(step, window, compressed, queries, new_rows, &path);
+        self.done(Part::Attention, || {
+            let places = (window, compressed.map(|(place, _)| place));
+            let attended = work::attention::<B::Kv>(&work::spans(step), places, self.journal().chosen(), heads);
+            vec![(Part::Attention, attended), (Part::HeadProduct, work::product(B::format(output), step.len()))]
+        });
         self.rows(Kind::Value("attend heads"), low)
     }
 
@@ -382,6 +471,38 @@ impl<B: Observed> Backend for Watched<B> {
         }
     }
 
+    fn feed_forward_and_merge(
+        &self,
+        step: &Step<'_, Self::Bank>,
+        experts: &Experts<'_, Self>,
+        rows: &Self::Rows,
+        [streams, merge]: [&mut Self::Rows; 2],
+        next: Option<&HyperSite<Self>>,
+    ) {
+        if !self.at_once(step.len()) {
+            let output = backend::feed_forward(self, step, experts, rows);
+            return self.merge(streams, merge, &output);
+        }
+        let (routed, shared) = (Self::mlp(experts.routed), Self::mlp(experts.shared));
+        let (routing, next) = (Self::routing(experts.routing), next.map(Self::site));
+        let Experts { router, constants, .. } = *experts;
+        let watched = Experts { router, routing: &routing, routed: &routed, shared: &shared, constants };
+        self.inner.feed_forward_and_merge(step, &watched, rows, [&mut *streams, &mut *merge], next.as_ref());
+        self.done(Part::ExpertsUp, || {
+            let formats = |mlp: &Mlp<B>| [&mlp.gate, &mlp.up, &mlp.down].map(B::format);
+            let merged = work::merging(B::size(streams), B::size(merge));
+            let used = self.journal().next_routes();
+            let mut works = work::routed_experts(&used, step.len(), formats(&routed)).to_vec();
+            works.extend(work::shared_expert(step.len(), formats(&shared)));
+            works.push((Part::RouterProduct, work::product(B::format(router), step.len())));
+            works.push((Part::Merging, merged));
+            works
+        });
+        // One by one these are the router's product, the choice of experts, their sum, and its merging.
+        self.journal().skip(3);
+        self.in_place(Kind::Streams, streams);
+    }
+
     fn feed_forward(
         &self,
         routed: &Mlp<Self>,
@@ -392,9 +513,5 @@ impl<B: Observed> Backend for Watched<B> {
     ) -> Self::Rows {
         let output = self.inner.feed_forward(&Self::mlp(routed), &Self::mlp(shared), constants, routes, rows);
         self.rows(Kind::Value("feed forward"), output)
-    }
-
-    fn download(&self, rows: Self::Rows) -> Result<Rows, BackendError> {
-        self.inner.download(rows)
     }
 }

@@ -16,7 +16,7 @@ use crate::step::Step;
 use ds4_gpu::cuda::CudaError;
 
 /// Rows that these kernels take at most.
-const ROWS_MAX: usize = 8;
+pub(super) const ROWS_MAX: usize = 8;
 /// Rows that their smaller variants take.
 const ROWS_FEW: usize = 4;
 /// Threads of a block.

@@ -12,6 +12,12 @@ pub enum CudaError {
     /// The driver's library cannot be loaded.
     #[error("there is no NVIDIA driver: libcuda.so.1 cannot be loaded. Install driver 580 or later")]
     NoDriver,
+    /// The library that notes when kernels run cannot be loaded.
+    #[error(
+        "there is no profiling library: libcupti.so.13 cannot be loaded. It is in the CUDA toolkit's extras/CUPTI/lib64, or \
+         in the wheel nvidia-cuda-cupti: name its folder in LD_LIBRARY_PATH"
+    )]
+    NoProfiler,
     /// The driver is too old for the kernels in this program.
     #[error("the NVIDIA driver speaks CUDA {}, this program needs {}: install driver 580 or later", spelled(*have), spelled(DRIVER_MIN))]
     DriverTooOld {

@@ -24,6 +24,7 @@ mod module;
 mod physical;
 mod pinned;
 mod stream;
+mod trace;
 mod va;
 pub mod weights;
 
@@ -41,4 +42,5 @@ pub use module::Module;
 pub use physical::{ExportedFd, PhysAlloc};
 pub use pinned::PinnedBuffer;
 pub use stream::Stream;
+pub use trace::{KernelRun, KernelTrace};
 pub use va::{Access, Mapping, VaRange};
