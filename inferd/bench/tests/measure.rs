@@ -64,7 +64,7 @@ fn a_crowd_writes_together() {
     let lines = numbers(&table);
     assert_eq!(lines.iter().map(|line| line[0].unwrap()).collect::<Vec<_>>(), [1.0, 3.0]);
     assert!(lines.iter().all(|line| line[2..7].iter().all(|cell| cell.is_some_and(|value| value > 0.0))), "{table}");
-    assert!(lines.iter().all(|line| line[7].is_none()), "no share without ceilings: {table}");
+    assert!(lines.iter().all(|line| line[7].is_none() && line[8].is_none()), "no share without ceilings: {table}");
     assert!(!said.contains("at best"), "{said}");
 }
 
@@ -76,4 +76,24 @@ fn what_cannot_be_measured_is_named() {
     let output = bench(&["--from", "/nowhere.csv", "--plot", "/tmp/never.svg"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("/nowhere.csv"));
+    let model = model();
+    let start = ["-m", model.to_str().unwrap(), "--device", "cpu", "--ctx-start", "64"];
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    let missing = folder.path().join("missing");
+    let [empty, missing] = [empty.to_str().unwrap(), missing.to_str().unwrap()];
+    let wrong: [(&[&str], i32, &str); 5] = [
+        (&["--ctx-max", "63"], 2, "--ctx-max 63 is below --ctx-start 64"),
+        (&["--ctx-max", "64", "-c", "32"], 2, "32"),
+        (&["--prompt-file", empty], 2, "no tokens"),
+        (&["--prompt-file", missing], 1, missing),
+        (&["--plot", "run.pdf"], 2, ".svg or .png"),
+    ];
+    for (flags, code, told) in wrong {
+        let output = bench(&[&start[..], flags].concat());
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(output.stdout.is_empty() || flags.contains(&"-c"), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(told), "{output:?}");
+    }
 }

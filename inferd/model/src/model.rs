@@ -28,6 +28,20 @@ pub struct TokenWork {
     pub weights: Bytes,
     /// Multiplications and additions of its products, the ones for logits and attention left out.
     pub operations: u64,
+    /// Of the weights, those of experts that the token has chosen.
+    pub chosen: Bytes,
+    /// Experts that a token chooses in a layer, and of how many.
+    pub experts: (u32, u32),
+}
+
+impl TokenWork {
+    /// Bytes of weights that a step of so many rows reads, each once: experts counted as if rows chose them independently
+    /// and one as often as another.
+    pub fn weights_of_step(&self, rows: u32) -> f64 {
+        let (used, all) = (f64::from(self.experts.0.max(1)), f64::from(self.experts.1.max(1)));
+        let reached = all * (1.0 - (1.0 - used / all).powi(rows.cast_signed()));
+        (self.weights.0 - self.chosen.0) as f64 + self.chosen.0 as f64 / used * reached
+    }
 }
 
 /// How large a step is.
@@ -203,4 +217,21 @@ pub trait Model: Send {
 
     /// Memory a bank of this many tokens needs.
     fn price(&self, tokens: Tokens) -> Bytes;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_choose_at_random_share_more_experts_the_more_they_are() {
+        let work = TokenWork { weights: Bytes(1000), operations: 0, chosen: Bytes(600), experts: (6, 256) };
+        assert_eq!(work.weights_of_step(1), 1000.0);
+        // 250 of 256 experts are still free for the second row.
+        assert!((work.weights_of_step(2) - (400.0 + 100.0 * (12.0 - 36.0 / 256.0))).abs() < 1e-9);
+        assert!(work.weights_of_step(16) < 400.0 + 16.0 * 600.0);
+        assert!((work.weights_of_step(4096) - (400.0 + 256.0 * 100.0)).abs() < 1e-6);
+        let dense = TokenWork { chosen: Bytes(0), experts: (0, 0), ..work };
+        assert_eq!(dense.weights_of_step(64), 1000.0);
+    }
 }

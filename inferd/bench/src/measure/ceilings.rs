@@ -37,20 +37,21 @@ impl Shares {
         Some(rate * self.work?.operations as f64 / self.ceilings?.operations)
     }
 
-    /// The weights of so many tokens a second, read for each anew, as a share of the fastest reading.
-    pub(crate) fn of_reading(&self, rate: f64) -> Option<f64> {
-        Some(rate * self.work?.weights.0 as f64 / self.ceilings?.read)
+    /// The weights of so many tokens a second, read once for each step of `rows` of them, as a share of the fastest
+    /// reading.
+    pub(crate) fn of_reading(&self, rate: f64, rows: u32) -> Option<f64> {
+        Some(rate / f64::from(rows) * self.work?.weights_of_step(rows) / self.ceilings?.read)
     }
 
     /// Says what was measured.
     pub(crate) fn print(&self) {
         if let Some(Ceilings { read, copied, operations }) = self.ceilings {
-            let (read, copied, operations) = (read / 1e9, copied / 1e9, operations / 1e12);
+            let (read, copied, operations) = (read / 1e9, copied / 1e9, operations / 1e9);
             eprintln!(
-                "ds4-bench: at best {read:.0} GB/s read, {copied:.0} GB/s copied, {operations:.2} TFLOP/s of products"
+                "ds4-bench: at best {read:.1} GB/s read, {copied:.1} GB/s copied, {operations:.0} GFLOP/s of products"
             );
         }
-        if let Some(TokenWork { weights, operations }) = self.work {
+        if let Some(TokenWork { weights, operations, .. }) = self.work {
             let operations = operations as f64 / 1e9;
             eprintln!("ds4-bench: a token reads {weights} of weights and takes {operations:.2} GFLOP");
         }

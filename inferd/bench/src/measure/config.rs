@@ -1,5 +1,7 @@
 //! Every flag of `ds4-bench`.
 
+use crate::error::BenchError;
+use crate::plot::Picture;
 use clap::Parser;
 use ds4_boot::ModelArgs;
 use ds4_host::Exit;
@@ -20,6 +22,9 @@ const EXITS: &[Exit] = &[
     Exit::Engine,
 ];
 
+/// The last frontier where none is given.
+const CTX_MAX: u32 = 32_768;
+
 const LONG_ABOUT: &str = "\
 Loads a model as the server does and measures it in this process, by the same engine.
 
@@ -38,7 +43,8 @@ is not read again) and an answer is written. A line of CSV tells how fast both w
   gen_share          weights that the steady state reads as a share of the fastest reading (--ceilings)
 
 With --concurrency a line is a crowd instead: so many requests at once, each with --ctx-start tokens of its own. Its \
-gen_tps counts all tokens while every request was writing, between_tokens_ms is the time between two tokens of one.
+gen_tps counts all tokens while every request was writing, between_tokens_ms is the time between two tokens of one. Its \
+gen_share counts weights once for all requests, experts as if each request chose its own at random.
 
 Answers are as long as asked: tokens that would end them are tokens like others.";
 
@@ -59,9 +65,9 @@ pub(crate) struct Args {
     /// The first frontier, in tokens
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) ctx_start: u32,
-    /// The last frontier
-    #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(2..))]
-    pub(crate) ctx_max: u32,
+    /// The last frontier, not below the first [default: 32768, or the first]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    ctx_max: Option<u32>,
     /// Tokens from one frontier to the next [default: 2048]
     #[arg(long, value_name = "N", conflicts_with = "step_mul", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) step_incr: Option<u32>,
@@ -83,9 +89,9 @@ pub(crate) struct Args {
     /// Write the lines to a file, too
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// Draw them as curves
-    #[arg(long, value_name = "FILE.svg")]
-    pub(crate) plot: Option<PathBuf>,
+    /// Draw them as curves, as the file's name ends: .svg or .png
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<Picture>,
     /// Draw the lines of these files and measure nothing
     #[arg(long, value_name = "FILE", requires = "plot")]
     pub(crate) from: Vec<PathBuf>,
@@ -94,6 +100,16 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Refuses flags that leave nothing to measure.
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
+        match self.ctx_max {
+            Some(last) if last < self.ctx_start && self.concurrency.is_empty() => {
+                Err(BenchError::NoFrontier { first: Tokens(self.ctx_start), last: Tokens(last) })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The model's flags, with a context for the longest conversation where none is given.
     pub(crate) fn model(&self) -> ModelArgs {
         let mut model = self.model.clone();
@@ -112,7 +128,7 @@ impl Args {
         if !self.concurrency.is_empty() {
             return vec![Tokens(self.ctx_start)];
         }
-        let last = self.ctx_max.max(self.ctx_start);
+        let last = self.ctx_max.unwrap_or(CTX_MAX.max(self.ctx_start));
         let next = |tokens: u32| match self.step_mul {
             Some(factor) => ((f64::from(tokens) * factor) as u32).max(tokens.saturating_add(1)),
             None => tokens.saturating_add(self.step_incr.unwrap_or(2048)),
@@ -151,6 +167,21 @@ mod tests {
     }
 
     #[test]
+    fn a_last_frontier_before_the_first_is_refused_and_a_first_one_beyond_the_default_is_not() {
+        let check =
+            |flags: &[&str]| Args::parse_from([&["ds4-bench"], flags].concat()).check().map_err(|e| e.to_string());
+        let told = check(&["--ctx-start", "4096", "--ctx-max", "4095"]).unwrap_err();
+        assert_eq!(told, "--ctx-max 4095 is below --ctx-start 4096: there is nothing to measure");
+        assert_eq!(check(&["--ctx-start", "4096", "--ctx-max", "4096"]), Ok(()));
+        assert_eq!(check(&["--ctx-start", "4096", "--ctx-max", "2", "--concurrency", "2"]), Ok(()));
+        assert_eq!(frontiers(&["--ctx-start", "65536"]), [65_536]);
+        let both = Args::try_parse_from(["ds4-bench", "--step-incr", "2", "--step-mul", "2"]).unwrap_err().to_string();
+        assert!(both.contains("--step-incr") && both.contains("--step-mul"), "{both}");
+        let alone = Args::try_parse_from(["ds4-bench", "--from", "run.csv"]).unwrap_err().to_string();
+        assert!(alone.contains("--plot"), "{alone}");
+    }
+
+    #[test]
     fn the_context_is_as_long_as_the_longest_conversation_needs_unless_given() {
         let context = |flags: &[&str]| Args::parse_from([&["ds4-bench"], flags].concat()).model().ctx;
         assert_eq!(context(&["--ctx-max", "4096", "--gen-tokens", "10"]), Some(4107));
@@ -159,7 +190,18 @@ mod tests {
 
     #[test]
     fn a_step_that_leads_nowhere_is_refused_by_the_name_of_its_flag() {
-        for flags in [["--step-mul", "1"], ["--step-incr", "0"], ["--concurrency", "0"]] {
+        let wrong = [
+            ["--step-mul", "1"],
+            ["--step-mul", "nan"],
+            ["--step-incr", "0"],
+            ["--concurrency", "0"],
+            ["--concurrency", "1,,4"],
+            ["--ctx-start", "1"],
+            ["--ctx-max", "1"],
+            ["--gen-tokens", "0"],
+            ["--plot", "run.pdf"],
+        ];
+        for flags in wrong {
             let error = Args::try_parse_from([&["ds4-bench"], &flags[..]].concat()).unwrap_err();
             assert!(error.to_string().contains(flags[0]), "{error}");
         }

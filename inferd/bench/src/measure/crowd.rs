@@ -17,6 +17,7 @@ const COLUMNS: &[&str] = &[
     "first_token_p50_ms",
     "first_token_max_ms",
     "prefill_share",
+    "gen_share",
 ];
 
 /// Measures every crowd and prints a line for each as it comes.
@@ -58,6 +59,7 @@ fn line(len: Tokens, began: Instant, answers: &[Answered], shares: &Shares) -> V
         Cell::maybe(milliseconds(firsts.len() / 2), 1),
         Cell::maybe(milliseconds(firsts.len().saturating_sub(1)), 1),
         Cell::maybe(prefill.and_then(|rate| shares.of_products(rate)), 4),
+        Cell::maybe(together.and_then(|rate| shares.of_reading(rate, answers.len() as u32)), 4),
     ]
 }
 

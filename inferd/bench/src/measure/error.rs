@@ -3,6 +3,7 @@
 use ds4_boot::BootError;
 use ds4_engine::{Refused, RequestFault};
 use ds4_host::{CpuError, Exit, LoggingError};
+use ds4_units::Tokens;
 use std::io;
 use std::path::PathBuf;
 
@@ -26,6 +27,8 @@ pub(crate) enum BenchError {
     Thread(io::Error),
     #[error("the prompt's text has no tokens")]
     NoTokens,
+    #[error("--ctx-max {} is below --ctx-start {}: there is nothing to measure", .last.0, .first.0)]
+    NoFrontier { first: Tokens, last: Tokens },
     #[error(transparent)]
     Refused(#[from] Refused),
     #[error(transparent)]
@@ -36,7 +39,8 @@ impl BenchError {
     /// The process's exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            BenchError::Cpu(_) | BenchError::Logging(_) | BenchError::Refused(_) | BenchError::NoTokens => Exit::Usage,
+            BenchError::Cpu(_) | BenchError::Logging(_) | BenchError::Refused(_) => Exit::Usage,
+            BenchError::NoTokens | BenchError::NoFrontier { .. } => Exit::Usage,
             BenchError::Boot(error) => error.exit(),
             #[cfg(feature = "cuda")]
             BenchError::Ceilings(_) => Exit::Device,

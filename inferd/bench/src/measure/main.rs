@@ -41,6 +41,7 @@ fn run(args: &Args) -> Result<(), BenchError> {
     if let (Some(plot), false) = (&args.plot, args.from.is_empty()) {
         return plot::write(plot, &table::read_all(&args.from)?);
     }
+    args.check()?;
     check_cpu()?;
     init_logging(Platform::read().log_filter.as_deref().or(Some(LOG_FILTER)))?;
     let model = args.model();

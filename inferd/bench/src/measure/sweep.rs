@@ -37,7 +37,8 @@ fn line(frontier: Tokens, price: u64, answered: &Answered, shares: &Shares) -> V
     let steady = timings.decode_rate(usage);
     // From the logits of the prompt's last token: drawing the first token is part of it.
     let first = timings.first_token.map(|first| first.saturating_sub(timings.queued + timings.prefill));
-    let writing = first.map(|first| (first + timings.decode).as_secs_f64()).filter(|&seconds| seconds > 0.0);
+    // One token needs no step of its own, so there is no speed of writing it.
+    let writing = first.map(|first| (first + timings.decode).as_secs_f64()).filter(|_| usage.completion_tokens.0 > 1);
     vec![
         Cell::count(frontier.0),
         Cell::count(usage.prompt_tokens.0 - usage.cached_tokens.0),
@@ -48,6 +49,6 @@ fn line(frontier: Tokens, price: u64, answered: &Answered, shares: &Shares) -> V
         Cell::maybe(timings.first_token.map(|first| first.as_secs_f64() * 1e3), 3),
         Cell::count(price),
         Cell::maybe(prefill.and_then(|rate| shares.of_products(rate)), 4),
-        Cell::maybe(steady.and_then(|rate| shares.of_reading(rate)), 4),
+        Cell::maybe(steady.and_then(|rate| shares.of_reading(rate, 1)), 4),
     ]
 }

@@ -139,15 +139,18 @@ fn add_experts(list: &mut List, shape: &Shape, by_token: bool) {
 
 /// What a token takes of these weights: of a stack of experts the chosen ones, of embeddings nothing to speak of.
 pub(super) fn token_work(shape: &Shape, weights: &Weights) -> TokenWork {
-    let mut work = TokenWork { weights: Bytes::ZERO, operations: 0 };
+    let experts = (EXPERTS_USED as u32, shape.experts as u32);
+    let mut work = TokenWork { weights: Bytes::ZERO, operations: 0, chosen: Bytes::ZERO, experts };
     for expected in expected(shape).iter().filter(|expected| expected.role == Role::Matrix) {
         let (true, Some(tensor)) = (expected.name != "token_embd.weight", weights.tensor(&expected.name)) else {
             continue;
         };
         let elements: usize = expected.dims[..2].iter().product();
-        let used = if expected.dims.len() > 2 { EXPERTS_USED } else { 1 };
-        let elements = (elements * used) as u64;
-        work.weights.0 += elements / tensor.kind().block_len() * tensor.kind().block_bytes();
+        let is_chosen = expected.dims.len() > 2;
+        let elements = (elements * if is_chosen { EXPERTS_USED } else { 1 }) as u64;
+        let bytes = elements / tensor.kind().block_len() * tensor.kind().block_bytes();
+        work.weights.0 += bytes;
+        work.chosen.0 += if is_chosen { bytes } else { 0 };
         if expected.name != "output.weight" {
             work.operations += 2 * elements;
         }
