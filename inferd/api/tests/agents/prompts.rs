@@ -1,6 +1,6 @@
 //! What of a request reaches the prompt, the same on every surface.
 
-use crate::world::{CHAT, MESSAGES, RESPONSES, World, chat_tool, messages_tool, responses_tool};
+use crate::world::{CHAT, MESSAGES, RESPONSES, World, chat_tool, control, messages_tool, responses_tool};
 use serde_json::json;
 
 #[tokio::test]
@@ -74,7 +74,10 @@ async fn control_spellings_in_data_stay_data() {
     let controls: Vec<u64> =
         tokens.as_array().unwrap().iter().filter_map(|id| id.as_u64().filter(|id| *id >= 256)).collect();
     // Begin, user, assistant, end of thinking, the markup of one call (four tags), end, user, assistant, end of thinking.
-    assert_eq!(controls, [256, 258, 259, 261, 262, 262, 262, 262, 257, 258, 259, 261]);
+    let [user, assistant, end_of_thinking] = ["<｜User｜>", "<｜Assistant｜>", "</think>"].map(control);
+    let [begin, mark, end] = ["<｜begin▁of▁sentence｜>", "｜DSML｜", "<｜end▁of▁sentence｜>"].map(control);
+    let opening = [user, assistant, end_of_thinking];
+    assert_eq!(controls, [&[begin], &opening[..], &[mark; 4], &[end], &opening].concat());
     assert!(world.prompt(&body).await.contains("&lt;/tool_result>"));
 }
 

@@ -1,171 +1,50 @@
-//! A server whose model follows a script, with the bytes as vocabulary and the protocol's own control tokens.
+//! A server whose model follows a script.
 
 use crate::support::model::{Controls, FakeModel};
+use crate::support::vocabulary::SIZE;
+pub(crate) use crate::support::vocabulary::tokenizer;
 use axum::body::Body;
 use axum::response::Response;
 use ds4_api::{Api, Serving, Settings};
 use ds4_engine::{Account, Engine, EngineOptions};
 use ds4_families::deepseek4::{DeepSeek4Codec, PromptProfile};
-use ds4_model::{
-    BankError, BankFormat, BankImage, LoadedModel, LogitsWanted, Model, ModelInfo, PromptCodec, StepBatch, StepError,
-    StepLogits, Tokenizer, VocabularyParts,
-};
-use ds4_units::{BankId, Bytes, TokenId, Tokens};
+use ds4_model::{LoadedModel, PromptCodec, Tokenizer};
+use ds4_units::TokenId;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tower::ServiceExt;
 
-const CONTROLS: [&str; 14] = [
-    "<｜begin▁of▁sentence｜>",
-    "<｜end▁of▁sentence｜>",
-    "<｜User｜>",
-    "<｜Assistant｜>",
-    "<think>",
-    "</think>",
-    "｜DSML｜",
-    "<｜latest_reminder｜>",
-    "<｜action｜>",
-    "<｜query｜>",
-    "<｜authority｜>",
-    "<｜domain｜>",
-    "<｜title｜>",
-    "<｜read_url｜>",
-];
-
-const SIZE: usize = 256 + CONTROLS.len();
-
-/// A vocabulary of the 256 bytes and the protocol's control tokens.
-pub(crate) fn tokenizer() -> Tokenizer {
-    let mut stand_in = 0xFFu32;
-    let mut tokens: Vec<String> = (0..=255u8)
-        .map(|byte| match byte {
-            b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF => char::from(byte).to_string(),
-            _ => {
-                stand_in += 1;
-                char::from_u32(stand_in).unwrap().to_string()
-            }
-        })
-        .collect();
-    tokens.extend(CONTROLS.map(str::to_owned));
-    let types: Vec<u64> = (0..SIZE).map(|id| if id < 256 { 1 } else { 3 }).collect();
-    Tokenizer::from_parts(VocabularyParts { tokens: &tokens, types: &types, merges: &[], split: "joyai-llm" }).unwrap()
-}
-
 /// Prompts as text, in the order in which their answers began.
 type Prompts = Arc<Mutex<Vec<String>>>;
 
-/// A fake model with a larger vocabulary: its rule leaves the token to say here.
-struct Scripted {
-    inner: FakeModel,
-    info: ModelInfo,
-    said: Arc<Mutex<Vec<TokenId>>>,
-}
-
-impl Scripted {
-    /// Says `answers[n]` after the opening of the conversation's answer number `n`, then ends.
-    fn new(answers: &[&str], tokenizer: &Arc<Tokenizer>, context: u32, prompts: Prompts) -> (Scripted, Controls) {
-        let tokens = |text: &&str| tokenizer.encode(&tokenizer.parse_trusted(text));
-        let answers: Vec<Vec<TokenId>> = answers.iter().map(tokens).collect();
-        let control = |spelling| tokenizer.control(spelling).unwrap();
-        let (assistant, end) = (control("<｜Assistant｜>"), control("<｜end▁of▁sentence｜>"));
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let vocabulary = tokenizer.clone();
-        let telling = said.clone();
-        let rule = Box::new(move |tokens: &[TokenId]| {
-            // A prompt of /v1/completions is one letter in these tests.
-            let opening = tokens.iter().rposition(|&token| token == assistant).map_or(2, |at| at + 2);
-            let number = tokens.iter().filter(|&&token| token == assistant).count().saturating_sub(1);
-            let answer = &answers[number.min(answers.len() - 1)];
-            let begun = tokens.len().saturating_sub(opening);
-            if begun == 0 {
-                prompts.lock().unwrap().push(spelled(&vocabulary, tokens));
-            }
-            let next = answer.get(begun).copied().unwrap_or(end);
-            telling.lock().unwrap().push(next);
-            vec![0.0; crate::support::vocabulary::SIZE]
-        });
-        let (inner, controls) = FakeModel::new(rule, context);
-        let info = ModelInfo { vocabulary: SIZE, ..inner.info().clone() };
-        (Scripted { inner, info, said }, controls)
-    }
-}
-
-impl Model for Scripted {
-    fn info(&self) -> &ModelInfo {
-        &self.info
-    }
-
-    fn open_bank(&mut self) -> BankId {
-        self.inner.open_bank()
-    }
-
-    fn close_bank(&mut self, bank: BankId) {
-        self.inner.close_bank(bank);
-    }
-
-    fn frontier(&self, bank: BankId) -> Option<Tokens> {
-        self.inner.frontier(bank)
-    }
-
-    fn step(&mut self, batch: &StepBatch<'_>) -> Result<StepLogits, StepError> {
-        self.said.lock().unwrap().clear();
-        self.inner.step(batch)?;
-        let said = self.said.lock().unwrap();
-        let mut said = said.iter();
-        let (mut rows, mut values, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
-        for segment in batch.segments {
-            let wanted = match segment.logits {
-                LogitsWanted::None | LogitsWanted::Greedy => 0,
-                LogitsWanted::Last => 1,
-                LogitsWanted::All => segment.tokens.len(),
-            };
-            let greedy = segment.logits == LogitsWanted::Greedy;
-            drawn.push(if greedy { said.next().copied() } else { None });
-            for token in said.by_ref().take(wanted) {
-                values.extend((0..SIZE).map(|id| if id == token.index() { 10.0 } else { 0.0 }));
-            }
-            rows.push(wanted);
+/// A model that says `answers[n]` after the opening of the conversation's answer number `n`, then ends.
+fn scripted(answers: &[&str], tokenizer: &Arc<Tokenizer>, context: u32, prompts: Prompts) -> (FakeModel, Controls) {
+    let tokens = |text: &&str| tokenizer.encode(&tokenizer.parse_trusted(text));
+    let answers: Vec<Vec<TokenId>> = answers.iter().map(tokens).collect();
+    let control = |spelling| tokenizer.control(spelling).unwrap();
+    let (assistant, end) = (control("<｜Assistant｜>"), control("<｜end▁of▁sentence｜>"));
+    let vocabulary = tokenizer.clone();
+    let rule = Box::new(move |tokens: &[TokenId]| {
+        // A prompt of /v1/completions is one letter in these tests.
+        let opening = tokens.iter().rposition(|&token| token == assistant).map_or(2, |at| at + 2);
+        let number = tokens.iter().filter(|&&token| token == assistant).count().saturating_sub(1);
+        let answer = &answers[number.min(answers.len() - 1)];
+        let begun = tokens.len().saturating_sub(opening);
+        if begun == 0 {
+            prompts.lock().unwrap().push(spelled(&vocabulary, tokens));
         }
-        Ok(StepLogits::new(SIZE, &rows, values).with_drawn(drawn))
-    }
+        let next = answer.get(begun).copied().unwrap_or(end);
+        (0..SIZE).map(|id| if id == next.index() { 10.0 } else { 0.0 }).collect()
+    });
+    FakeModel::new(rule, context)
+}
 
-    fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {
-        self.inner.checkpoint(bank)
-    }
-
-    fn restorable(&self, bank: BankId, to: Tokens) -> Result<Tokens, BankError> {
-        self.inner.restorable(bank, to)
-    }
-
-    fn truncate(&mut self, bank: BankId, to: Tokens) -> Result<Tokens, BankError> {
-        self.inner.truncate(bank, to)
-    }
-
-    fn fork(&mut self, source: BankId, to: Tokens) -> Result<(BankId, Tokens), BankError> {
-        self.inner.fork(source, to)
-    }
-
-    fn bank_format(&self) -> BankFormat {
-        self.inner.bank_format()
-    }
-
-    fn export(&self, bank: BankId, first_block: usize) -> Result<BankImage, BankError> {
-        self.inner.export(bank, first_block)
-    }
-
-    fn import(&mut self, tokens: &[TokenId], image: &BankImage) -> Result<BankId, BankError> {
-        self.inner.import(tokens, image)
-    }
-
-    fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {
-        self.inner.resident_bytes(bank)
-    }
-
-    fn price(&self, tokens: Tokens) -> Bytes {
-        self.inner.price(tokens)
-    }
+/// The id of a control token.
+pub(crate) fn control(spelling: &'static str) -> u64 {
+    let control = tokenizer().control(spelling).expect("it is in the vocabulary");
+    u64::from(control.0)
 }
 
 fn spelled(tokenizer: &Tokenizer, tokens: &[TokenId]) -> String {
@@ -240,7 +119,7 @@ impl World {
         let codec: Arc<dyn PromptCodec> =
             Arc::new(DeepSeek4Codec::new(tokenizer.clone(), PromptProfile::Release).unwrap());
         let prompts = Prompts::default();
-        let (model, controls) = Scripted::new(answers, &tokenizer, context, prompts.clone());
+        let (model, controls) = scripted(answers, &tokenizer, context, prompts.clone());
         let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
         let options = EngineOptions { banks, prefill_rows: Some(1 << 20), ..EngineOptions::default() };
         let engine = Engine::start(loaded, options, Account::unlimited()).unwrap();

@@ -1,30 +1,16 @@
 //! What holds for an answer of any bytes. The fuzz target and an ordinary test share it.
 
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../../engine/tests/support/vocabulary.rs"]
+mod vocabulary;
+
 use ds4_families::deepseek4::{DeepSeek4Codec, PromptProfile};
 use ds4_model::{
     AnswerEnd, AnswerEvent, AnswerReader, CallEvent, CallRelease, Conversation, Ending, JsonText, Message, NextToken,
-    PromptCodec, PromptText, ThinkingMode, Tokenizer, ToolSchema, ToolUse, UserMessage, VocabularyParts,
+    PromptCodec, PromptText, ThinkingMode, Tokenizer, ToolSchema, ToolUse, UserMessage,
 };
 use ds4_units::{TokenId, Tokens};
 use std::sync::{Arc, OnceLock};
-
-/// The control tokens of the protocol, after the 256 bytes.
-const CONTROLS: [&str; 14] = [
-    "<｜begin▁of▁sentence｜>",
-    "<｜end▁of▁sentence｜>",
-    "<｜User｜>",
-    "<｜Assistant｜>",
-    "<think>",
-    "</think>",
-    "｜DSML｜",
-    "<｜latest_reminder｜>",
-    "<｜action｜>",
-    "<｜query｜>",
-    "<｜authority｜>",
-    "<｜domain｜>",
-    "<｜title｜>",
-    "<｜read_url｜>",
-];
 
 struct Side {
     tokenizer: Arc<Tokenizer>,
@@ -34,17 +20,7 @@ struct Side {
 fn side() -> &'static Side {
     static SIDE: OnceLock<Side> = OnceLock::new();
     SIDE.get_or_init(|| {
-        let printable = |byte: u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
-        let mut stand_in = 0xFF;
-        let bytes = (0..256u32).map(|byte| {
-            stand_in += u32::from(!printable(byte));
-            let spelled = if printable(byte) { byte } else { stand_in };
-            char::from_u32(spelled).expect("a character").to_string()
-        });
-        let tokens: Vec<String> = bytes.collect::<Vec<_>>().into_iter().chain(CONTROLS.map(str::to_owned)).collect();
-        let types: Vec<u64> = (0..tokens.len()).map(|token| if token < 256 { 1 } else { 3 }).collect();
-        let parts = VocabularyParts { tokens: &tokens, types: &types, merges: &[], split: "joyai-llm" };
-        let tokenizer = Arc::new(Tokenizer::from_parts(parts).expect("a vocabulary"));
+        let tokenizer = Arc::new(vocabulary::tokenizer());
         let codec = DeepSeek4Codec::new(tokenizer.clone(), PromptProfile::Release).expect("all markers");
         Side { tokenizer, codec }
     })
