@@ -255,14 +255,16 @@ fn part_of(operation: Part, kernel: &str) -> Part {
     match operation {
         _ if has("operand_gather") => Part::Gathering,
         _ if has("operand") => Part::Operands,
-        _ if kernel.starts_with("merge") => Part::Merging,
+        // A product that is merged at once is a product.
+        _ if has("merge") && !has("merged") => Part::Merging,
+        _ if has("settle") => Part::Settling,
         _ if kernel.starts_with("mix") => Part::Mixing,
         Part::IndexScores if has("best") => Part::IndexChoice,
         Part::Attention if !kernel.starts_with("attend") => Part::HeadProduct,
         Part::ExpertsUp => match () {
             () if kernel.starts_with("route") => Part::Choice,
             () if has("group") || has("gather") || has("combine") => Part::Gathering,
-            () if has("few_products") => Part::SharedUp,
+            () if has("products") => Part::SharedUp,
             () if has("f16") => Part::RouterProduct,
             () if has("q8_0") && (has("gated") || has("stream")) => Part::SharedUp,
             () if has("q8_0") => Part::SharedDown,
