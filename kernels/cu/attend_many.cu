@@ -7,6 +7,7 @@
 // every row's weight, and each sums half of the channels. Queries and weights are single halves; stored rows are halves exactly.
 #include "attend.cuh"
 #include "gemm_operand.cuh"
+#include "row_scale.cuh"
 
 // The step's own rows, which are rounded already, as halves: a thread a pair.
 extern "C" __global__ void __launch_bounds__(256) attend_many_rows(const float2 *rows, __half2 *halves, uint32_t pairs) {
@@ -34,7 +35,7 @@ struct HeadPath {
     float *scales;
     uint32_t rows, part_heads;
     float epsilon;
-    uint32_t reserved;
+    uint32_t groups_of_eight;
 };
 
 // 64-channel atoms of eight rows, `stride` bytes from one eight to the next.
@@ -285,10 +286,9 @@ static __device__ __forceinline__ void sum_rows(const Attention &a, const HeadPa
         const uint32_t part = own / path.part_heads, within = own % path.part_heads, target = part * round_to_group(path.rows) + row;
         float most = 0;
         for (uint32_t other = local - within; other < local - within + path.part_heads; other++) most = fmaxf(most, fmaxf(maxima[other], maxima[HEADS + other]));
-        const int exponent = min(max((int)(__float_as_uint(most) >> 23) - 127, -112), 127);
-        const float scale = __uint_as_float((uint32_t)(127 + 14 - exponent) << 23);
-        if (within == 0 && half == 0 && t == 0) path.scales[target] = __uint_as_float((uint32_t)(127 - 14 + exponent) << 23);
-        const uint32_t blocks = path.part_heads * (WIDTH / BLOCK_CHANNELS), block = within * (WIDTH / BLOCK_CHANNELS) + half;
+        const auto [scale, inverse] = row_scale(most);
+        if (within == 0 && half == 0 && t == 0) path.scales[target] = inverse;
+        const uint32_t block = within * (WIDTH / BLOCK_CHANNELS) + half;
         // Four neighbouring pairs of a lane are one chunk (Order NEAR).
 #pragma unroll
         for (int chunk = 0; chunk < 8; chunk++) {
@@ -298,7 +298,7 @@ static __device__ __forceinline__ void sum_rows(const Attention &a, const HeadPa
                 const int at = 4 * (4 * chunk + j) + 2 * i;
                 halves[j] = bits_of(__floats2half2_rn(out[at] * scale, out[at + 1] * scale));
             }
-            *(uint4 *)(path.halves + chunk_place(target, blocks, block, chunk * 4 + t)) = make_uint4(halves[0], halves[1], halves[2], halves[3]);
+            *(uint4 *)(path.halves + chunk_place(target, path.groups_of_eight, block, chunk * 4 + t)) = make_uint4(halves[0], halves[1], halves[2], halves[3]);
         }
     }
 }

@@ -64,7 +64,7 @@ struct ElementIQ2_XXS {
         const uint32_t t = (k & 255) >> 6, group = (k >> 5) & 1, eight = (k >> 3) & 3;
         const uint8_t *codes = tile + lane_bytes(row, t) + group * 8;
         const uint32_t signs = *(const uint32_t *)(codes + 4);
-        const uint32_t nibbles = IQ2_XXS::table_entry(codes[eight], IQ2_GRID) | IQ2_XXS::table_entry(256 + ((signs >> (7 * eight)) & 127), IQ2_GRID);
+        const uint32_t nibbles = iq2_table_entry(codes[eight]) | iq2_table_entry(256 + ((signs >> (7 * eight)) & 127));
         const uint32_t value = (nibbles >> (4 * (k & 7))) & 7;
         const float level = (value & 3) == 0 ? 8.0f : (value & 3) == 1 ? 25.0f : 43.0f;
         const float step = half_at(tile + 1024 + (upper_row(row) * 2 + half_of(row)) * 2) * (0.5f + (float)(signs >> 28)) * 0.25f;

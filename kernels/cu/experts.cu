@@ -3,7 +3,7 @@
 #include "intrinsics.cuh"
 
 #define EXPERTS_USED 6
-#define GROUPING_WARPS 16
+#define GROUPING_WARPS_MAX 32
 
 struct Grouping {
     const uint32_t *experts;    // [rows][EXPERTS_USED]
@@ -31,23 +31,24 @@ static __device__ __forceinline__ uint32_t warp_prefix(uint32_t x, uint32_t lane
 }
 
 // One block. Slots are in order of expert, then of route, whatever the timing: a counting sort whose parts are taken
-// in order. Shared memory: GROUPING_WARPS + 2 words per expert.
-extern "C" __global__ void __launch_bounds__(GROUPING_WARPS * 32) experts_group(Grouping grouping) {
+// in order. Shared memory: a word per expert for every warp, and two more.
+extern "C" __global__ void __launch_bounds__(GROUPING_WARPS_MAX * 32) experts_group(Grouping grouping) {
     extern __shared__ uint32_t words[];
     wait_for_previous();
     let_next_start();
     const uint32_t stack = grouping.stack, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    uint32_t *own = words + warp * stack, *starts = words + GROUPING_WARPS * stack, *firsts = starts + stack;
-    const uint32_t length = (grouping.routes + GROUPING_WARPS * 32 - 1) / (GROUPING_WARPS * 32) * 32;
+    const uint32_t warps = blockDim.x / 32;
+    uint32_t *own = words + warp * stack, *starts = words + warps * stack, *firsts = starts + stack;
+    const uint32_t length = (grouping.routes + blockDim.x - 1) / blockDim.x * 32;
     const uint32_t begin = min(warp * length, grouping.routes), end = min(begin + length, grouping.routes);
-    for (uint32_t i = threadIdx.x; i < GROUPING_WARPS * stack; i += blockDim.x) words[i] = 0;
+    for (uint32_t i = threadIdx.x; i < warps * stack; i += blockDim.x) words[i] = 0;
     for (uint32_t i = threadIdx.x; i < grouping.slot_room; i += blockDim.x) grouping.sources[i] = NO_ROW;
     __syncthreads();
     for (uint32_t route = begin + lane; route < end; route += 32) atomicAdd(own + min(grouping.experts[route], stack - 1), 1u);
     __syncthreads();
     for (uint32_t expert = threadIdx.x; expert < stack; expert += blockDim.x) {
         uint32_t sum = 0;
-        for (uint32_t i = 0; i < GROUPING_WARPS; i++) {
+        for (uint32_t i = 0; i < warps; i++) {
             const uint32_t count = words[i * stack + expert];
             words[i * stack + expert] = sum;
             sum += count;
@@ -59,15 +60,20 @@ extern "C" __global__ void __launch_bounds__(GROUPING_WARPS * 32) experts_group(
         uint32_t slots = 0, groups = 0;
         for (uint32_t first = 0; first < stack; first += 32) {
             const uint32_t expert = first + lane, count = expert < stack ? starts[expert] : 0;
-            const uint32_t cut = (count + grouping.group_rows - 1) / grouping.group_rows;
+            uint32_t cut = (count + grouping.group_rows - 1) / grouping.group_rows, each = grouping.group_rows;
+            // Equal groups where kernels take rows by units: none is nearly empty.
+            if (cut > 1 && grouping.slot_unit > 1) {
+                each = ((count + cut - 1) / cut + grouping.slot_unit - 1) & ~(grouping.slot_unit - 1);
+                cut = (count + each - 1) / each;
+            }
             const uint32_t room = (count + grouping.slot_unit - 1) & ~(grouping.slot_unit - 1);
             const uint32_t room_sum = warp_prefix(room, lane), cut_sum = warp_prefix(cut, lane);
             if (expert < stack) {
                 starts[expert] = slots + room_sum - room;
                 firsts[expert] = groups + cut_sum - cut;
                 for (uint32_t i = 0; i < cut; i++) {
-                    const uint32_t done = i * grouping.group_rows;
-                    grouping.groups[firsts[expert] + i] = {expert, starts[expert] + done, min(grouping.group_rows, count - done), 0};
+                    const uint32_t done = i * each;
+                    grouping.groups[firsts[expert] + i] = {expert, starts[expert] + done, min(each, count - done), 0};
                 }
             }
             slots += __shfl_sync(0xffffffffu, room_sum, 31);

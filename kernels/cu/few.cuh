@@ -234,27 +234,11 @@ struct FewIQ2_XXS {
     }
 };
 
-static __device__ __forceinline__ uint32_t few_table_entry(uint32_t index) {
-    if (index < 256) {
-        uint32_t x = IQ2_GRID[index];
-        x = (x | x << 8) & 0x00ff00ffu;
-        x = (x | x << 4) & 0x0f0f0f0fu;
-        return (x | x << 2) & 0x33333333u;
-    }
-    // The eighth sign makes the number of minus signs even.
-    uint32_t s = index - 256;
-    s |= ((0x6996u >> ((s ^ s >> 4) & 15)) & 1) << 7;
-    s = (s | s << 12) & 0x000f000fu;
-    s = (s | s << 6) & 0x03030303u;
-    s = (s | s << 3) & 0x11111111u;
-    return s << 2;
-}
-
 // A warp fills an entry's copies with one store.
 static __device__ __forceinline__ void fill_few_tables(uint8_t *tables) {
     const uint32_t at = shared_address(tables), eighth = threadIdx.x & 7;
     for (uint32_t i = threadIdx.x / 8; i < 384; i += blockDim.x / 8) {
-        const uint32_t entry = few_table_entry(i);
+        const uint32_t entry = iq2_table_entry(i);
         store_shared_16(at + i * 128 + eighth * 16, make_uint4(entry, entry, entry, entry));
     }
 }

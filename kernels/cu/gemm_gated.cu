@@ -4,7 +4,7 @@
 
 static __device__ void grid_tables(uint32_t tables) {
     for (uint32_t i = threadIdx.x; i < 384 * GEMM_TABLE_COPIES; i += blockDim.x)
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(tables + i * 4), "r"(GemmIQ2_XXS<true>::table_entry(i / GEMM_TABLE_COPIES, IQ2_GRID)) : "memory");
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(tables + i * 4), "r"(iq2_table_entry(i / GEMM_TABLE_COPIES)) : "memory");
 }
 template <> __device__ void gemm_tables<GemmIQ2_XXS<true>>(uint32_t tables) { grid_tables(tables); }
 template <> __device__ void gemm_tables<GemmIQ2_XXS<false>>(uint32_t tables) { grid_tables(tables); }

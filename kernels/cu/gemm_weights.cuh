@@ -47,7 +47,7 @@ static __device__ __forceinline__ uint32_t part_of(const uint4 &v, int index) {
 
 template <bool AHEAD> struct GemmQ8_0 {
     enum { PIECES = AHEAD ? 2 : 1 };
-    enum { RAW = 0, ORDER = NEAR, TABLES = 0, TILE_BYTES = 1088, TILE_CHANNELS = 64 };
+    enum { RAW = 0, MERGES = 1, FITS = 0, ORDER = NEAR, TABLES = 0, TILE_BYTES = 1088, TILE_CHANNELS = 64 };
     struct Piece { uint4 codes[2]; uint32_t scales[2]; } pieces[PIECES];
 
     const uint8_t *codes;   // the lane's, of the tile to load next
@@ -89,43 +89,45 @@ template <bool AHEAD> struct GemmQ8_0 {
     }
 };
 
-// Raw rows; channels are multiples of 8.
+// Raw rows, two quarters ahead; channels are multiples of 8.
 template <bool> struct GemmF16 {
-    enum { RAW = 1, ORDER = NEAR, TABLES = 0 };
-    uint4 rows[2][2];
+    enum { RAW = 1, MERGES = 1, FITS = 0, ORDER = NEAR, TABLES = 0 };
+    struct Piece { uint4 rows[2][2]; } pieces[2];
 
     const uint8_t *from;    // the lane's part of the upper row's next 64 channels
 
-    template <bool GATED> __device__ __forceinline__ void load(const LanePair<GATED> &at, uint32_t quarter) {
+    template <bool GATED> __device__ __forceinline__ void load(Piece &piece, const LanePair<GATED> &at, uint32_t quarter) {
         from = pinned(from);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const bool there = quarter * 64 + i * 32 + own_lane() % 4 * 8 < at.columns;
-            rows[0][i] = there ? load_weights_16(from + i * 64) : make_uint4(0, 0, 0, 0);
-            rows[1][i] = there ? load_weights_16(from + i * 64 + at.apart) : make_uint4(0, 0, 0, 0);
+            piece.rows[0][i] = there ? load_weights_16(from + i * 64) : make_uint4(0, 0, 0, 0);
+            piece.rows[1][i] = there ? load_weights_16(from + i * 64 + at.apart) : make_uint4(0, 0, 0, 0);
         }
         from += 128;
     }
 
     template <bool GATED> __device__ __forceinline__ void start(const LanePair<GATED> &at) {
         from = at.upper + own_lane() % 4 * 16;
-        load(at, 0);
+        load(pieces[0], at, 0);
+        load(pieces[1], at, 1);
     }
 
     template <int Q, bool GATED> __device__ __forceinline__ void fragments(Half2 (&a)[16], const LanePair<GATED> &at, uint32_t block, uint32_t) {
+        Piece &piece = pieces[Q % 2];
 #pragma unroll
         for (int row = 0; row < 2; row++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                a[8 * i + row] = rows[row][i].x, a[8 * i + row + 2] = rows[row][i].y;
-                a[8 * i + row + 4] = rows[row][i].z, a[8 * i + row + 6] = rows[row][i].w;
+                a[8 * i + row] = piece.rows[row][i].x, a[8 * i + row + 2] = piece.rows[row][i].y;
+                a[8 * i + row + 4] = piece.rows[row][i].z, a[8 * i + row + 6] = piece.rows[row][i].w;
             }
-        load(at, block * 4 + Q + 1);
+        load(piece, at, block * 4 + Q + 2);
     }
 };
 
 template <bool AHEAD> struct GemmQ2_K {
-    enum { RAW = 0, ORDER = NEAR, TABLES = 0, TILE_BYTES = 1344, TILE_CHANNELS = 256 };
+    enum { RAW = 0, MERGES = 0, FITS = 1, ORDER = NEAR, TABLES = 0, TILE_BYTES = 1344, TILE_CHANNELS = 256 };
     struct Codes { uint4 rows[2]; } codes, next;
     uint2 scales[2];
     uint32_t factors[2];
@@ -187,7 +189,7 @@ template <bool AHEAD> struct GemmQ2_K {
 };
 
 template <bool> struct GemmQ4_K {
-    enum { RAW = 0, ORDER = FAR, TABLES = 0, TILE_BYTES = 2304, TILE_CHANNELS = 256 };
+    enum { RAW = 0, MERGES = 0, FITS = 0, ORDER = FAR, TABLES = 0, TILE_BYTES = 2304, TILE_CHANNELS = 256 };
     // The codes of a lane's two groups of 32, in two parts, and what the groups' codes are multiplied with, and lose.
     uint4 codes[2][2];
     Half2 steps[2], offs[2];
@@ -252,7 +254,7 @@ template <bool> struct GemmQ4_K {
 #endif
 
 template <bool AHEAD> struct GemmIQ2_XXS {
-    enum { RAW = 0, ORDER = FAR, TABLES = 384, TILE_BYTES = 1056, TILE_CHANNELS = 256 };
+    enum { RAW = 0, MERGES = 0, FITS = 1, ORDER = FAR, TABLES = 384, TILE_BYTES = 1056, TILE_CHANNELS = 256 };
     struct Block { uint4 codes[2]; uint32_t factors[2]; } now, next;
 
     static __device__ __forceinline__ uint32_t load_half(const uint8_t *at) {
@@ -276,22 +278,6 @@ template <bool AHEAD> struct GemmIQ2_XXS {
     template <bool GATED> __device__ __forceinline__ void start(const LanePair<GATED> &at) {
         place = at.upper + at.half * 512 + own_lane() * 16;
         load(now, at);
-    }
-
-    static __device__ __forceinline__ uint32_t table_entry(uint32_t index, const uint16_t *grid) {
-        if (index < 256) {
-            uint32_t x = grid[index];
-            x = (x | x << 8) & 0x00ff00ffu;
-            x = (x | x << 4) & 0x0f0f0f0fu;
-            return (x | x << 2) & 0x33333333u;
-        }
-        // The eighth sign makes the number of minus signs even.
-        uint32_t s = index - 256;
-        s |= ((0x6996u >> ((s ^ s >> 4) & 15)) & 1) << 7;
-        s = (s | s << 12) & 0x000f000fu;
-        s = (s | s << 6) & 0x03030303u;
-        s = (s | s << 3) & 0x11111111u;
-        return s << 2;
     }
 
     // Bits `from` and the next `count` of a word, times the bytes of an entry.

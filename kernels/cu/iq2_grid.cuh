@@ -23,3 +23,21 @@ static __device__ const uint16_t IQ2_GRID[256] = {
     0x90a1, 0x9116, 0x9180, 0x9245, 0x9400, 0x9422, 0x9444, 0x9551, 0x9881, 0x9920, 0xa002, 0xa050, 0xa085, 0xa109,
     0xa200, 0xa418, 0xa850, 0xa904,
 };
+
+// A word of the tables that kernels look codes up in: of a grid entry (0 to 255) a nibble for every value, or of an index of
+// signs (256 to 383) bit 2 of every nibble, set for minus.
+static __device__ __forceinline__ uint32_t iq2_table_entry(uint32_t index) {
+    if (index < 256) {
+        uint32_t x = IQ2_GRID[index];
+        x = (x | x << 8) & 0x00ff00ffu;
+        x = (x | x << 4) & 0x0f0f0f0fu;
+        return (x | x << 2) & 0x33333333u;
+    }
+    // The eighth sign makes the number of minus signs even.
+    uint32_t s = index - 256;
+    s |= ((0x6996u >> ((s ^ s >> 4) & 15)) & 1) << 7;
+    s = (s | s << 12) & 0x000f000fu;
+    s = (s | s << 6) & 0x03030303u;
+    s = (s | s << 3) & 0x11111111u;
+    return s << 2;
+}

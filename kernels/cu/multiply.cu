@@ -4,7 +4,7 @@
 #include "product.cuh"
 
 template <> __device__ void fill_tables<IQ2_XXS>(uint32_t *tables) {
-    for (uint32_t i = threadIdx.x; i < IQ2_XXS::TABLES * TABLE_COPIES; i += blockDim.x) tables[i] = IQ2_XXS::table_entry(i / TABLE_COPIES, IQ2_GRID);
+    for (uint32_t i = threadIdx.x; i < IQ2_XXS::TABLES * TABLE_COPIES; i += blockDim.x) tables[i] = iq2_table_entry(i / TABLE_COPIES);
 }
 
 // BLOCKS: of threads that should share a multiprocessor. AHEAD: see `stream`, for 8 rows and for 16.

@@ -3,22 +3,13 @@
 #include "common.cuh"
 #include "intrinsics.cuh"
 #include "operand.cuh"
+#include "row_scale.cuh"
 
 struct Destination {
     uint4 *operand;
     float *scales;
     uint32_t columns;
 };
-
-static __device__ __forceinline__ float largest_of_block(float x) {
-    __shared__ float largest[32];
-    for (int step = 16; step; step >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
-    if (!(threadIdx.x & 31)) largest[threadIdx.x >> 5] = x;
-    __syncthreads();
-    x = (threadIdx.x & 31) < (blockDim.x >> 5) ? largest[threadIdx.x & 31] : 0;
-    for (int step = 16; step; step >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
-    return x;
-}
 
 // Two values as high and low halves; returns what the halves add up to.
 static __device__ __forceinline__ float2 part(float2 x, Half2 &high, Half2 &low) {
@@ -41,9 +32,8 @@ template <class Source> static __device__ __forceinline__ void convert(const Des
         const float4 x = source(quad);
         largest = fmaxf(fmaxf(largest, fmaxf(fabsf(x.x), fabsf(x.y))), fmaxf(fabsf(x.z), fabsf(x.w)));
     }
-    const int exponent = min(max((int)(__float_as_uint(largest_of_block(largest)) >> 23) - 127, -112), 127);
-    const float scale = __uint_as_float((uint32_t)(127 + 14 - exponent) << 23);
-    if (!threadIdx.x) to.scales[row] = __uint_as_float((uint32_t)(127 - 14 + exponent) << 23);
+    const auto [scale, inverse] = row_scale_of_block(largest);
+    if (!threadIdx.x) to.scales[row] = inverse;
     uint4 *out = to.operand + (size_t)row * blocks_of(to.columns) * BLOCK_ENTRIES;
     for (uint32_t quad = threadIdx.x; quad < quads; quad += blockDim.x) {
         const float4 x = source(quad);

@@ -1,29 +1,13 @@
 // Choosing the compressed rows that a query sees: scores of all of them, then the exact best. Formula and rule for ties:
-// reference/indexer.rs.
+// reference/indexer.rs. Scores of many queries: select_many.cu.
 //
-// A row's 128 channels go through the tensor cores in an order of their own: lane t of four takes channels 32t to
-// 32t + 31, which is one exponent group and sixteen bytes of codes. Queries are stored in that order once, so that a
-// lane reads its part of eight heads with one load.
-#include "kv_rows.cuh"
-#include "matrix_units.cuh"
-#include "step.cuh"
+// Queries are stored once in the order in which keys go through the units (select.cuh), so that a lane reads its part of
+// eight heads with one load.
+#include "select.cuh"
 
-static const uint32_t WIDTH = 128;
-static const uint32_t STEPS = WIDTH / 16;
 static const uint32_t KEYS_PER_WARP = 16;
 static const uint32_t WARPS = 4;
 static const uint32_t ALL = 0xffffffffu;
-
-struct Indexer {
-    uint32_t rows_offset, ratio, top, heads;
-    RowArray array;
-    // The rows of the step that a launch takes, and floats from one row's scores to the next.
-    uint32_t first_row, rows, stride, reserved;
-};
-
-static __device__ __forceinline__ uint32_t visible_rows(const Step &step, uint32_t row, uint32_t ratio) {
-    return (step.positions[row] + 1) / ratio;
-}
 
 static __host__ __device__ __forceinline__ uint32_t padded_heads(uint32_t heads) { return (heads + 7) & ~7u; }
 
@@ -50,30 +34,6 @@ template <typename Format> static __device__ void prepare(Step step, const float
     at[heads * WIDTH / 4 + place] = {low[0], low[1]};
 }
 
-// A lane's 32 channels of one key, two halves a register, high and low parts.
-struct PackedKey {
-    static const bool HAS_LOW = false;
-    uint4 codes;
-    __half2 scale;
-
-    __device__ __forceinline__ void load(const uint8_t *memory, RowArray array, uint32_t slot, uint32_t t) {
-        codes = ((const uint4 *)Packed::index_codes(memory, array, slot))[t];
-        scale = scale_of(Packed::index_exponents(memory, array, slot)[t]);
-    }
-    __device__ __forceinline__ void clear() { codes = {0, 0, 0, 0}, scale = __half2(); }
-    // Two channels from a byte of two codes. A code's bits are those of a half 2^14 times smaller.
-    __device__ __forceinline__ uint32_t pair(uint32_t byte) const {
-        const uint32_t bits = (byte & 0x07) << 9 | (byte & 0x08) << 12 | (byte & 0x70) << 21 | (byte & 0x80) << 24;
-        const uint32_t lift = 0x74007400u;
-        return bits_of(__hmul2(__hmul2(*(const __half2 *)&bits, *(const __half2 *)&lift), scale));
-    }
-    __device__ __forceinline__ void channels(uint32_t step, uint32_t high[2], uint32_t low[2]) const {
-        const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-        const uint32_t two = words[step / 2] >> (step % 2 * 16);
-        high[0] = pair(two & 0xff), high[1] = pair((two >> 8) & 0xff);
-    }
-};
-
 struct PlainKey {
     static const bool HAS_LOW = true;
     const float4 *row;
@@ -99,7 +59,7 @@ template <typename Key, bool SPLIT_QUERY> static __device__ void score(Step step
     const uint2 *query = (const uint2 *)(prepared + (size_t)blockIdx.y * heads * WIDTH * 2) + lane;
     const uint2 *query_low = query + heads * WIDTH / 4;
     weights += (size_t)row * indexer.heads;
-    const float scale = __fdiv_rn(1.0f, __fsqrt_rn((float)(indexer.heads * WIDTH)));
+    const float scale = score_scale(indexer);
     const uint32_t warps = gridDim.x * WARPS;
     for (uint32_t first = (blockIdx.x * WARPS + threadIdx.x / 32) * KEYS_PER_WARP; first < visible; first += warps * KEYS_PER_WARP) {
         Key keys[2];
@@ -107,8 +67,7 @@ template <typename Key, bool SPLIT_QUERY> static __device__ void score(Step step
         for (uint32_t half = 0; half < 2; half++) {
             const uint32_t key = first + g + 8 * half;
             if (key < visible) {
-                const uint8_t *memory = segment.blocks + (size_t)(key / indexer.array.rows) * segment.block_bytes + indexer.rows_offset;
-                keys[half].load(memory, indexer.array, key % indexer.array.rows, t);
+                keys[half].load(index_memory(segment, indexer, key), indexer.array, key % indexer.array.rows, t);
             } else {
                 keys[half].clear();
             }
@@ -161,60 +120,72 @@ static __device__ __forceinline__ uint32_t ordered(float value) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// How many threads before this one, and in all, say yes.
-static __device__ __forceinline__ uint2 rank_in_block(bool yes, uint32_t *shared) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-    const uint32_t votes = __ballot_sync(0xffffffffu, yes);
-    __syncthreads();
-    if (lane == 0) shared[warp] = __popc(votes);
-    __syncthreads();
-    const uint32_t mine = lane < warps ? shared[lane] : 0;
-    uint32_t before = 0, all = 0;
-    for (uint32_t other = 0; other < warps; other++) {
-        const uint32_t count = __shfl_sync(0xffffffffu, mine, other);
-        before += other < warp ? count : 0;
-        all += count;
+static const uint32_t BINS = 2048, BEST_WARPS = 32;
+
+// The bin at which, counted from the highest, the `wanted`th value lies, and how many are wanted of that bin. A block of
+// BEST_WARPS warps takes part, each thread with two bins.
+static __device__ __forceinline__ uint2 bin_of(const uint32_t *histogram, uint32_t wanted, uint32_t *sums, uint2 *found) {
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, upper = BINS - 1 - 2 * threadIdx.x;
+    const uint32_t first = histogram[upper], both = first + histogram[upper - 1];
+    uint32_t above = both;
+    for (uint32_t step = 1; step < 32; step *= 2) {
+        const uint32_t other = __shfl_up_sync(0xffffffffu, above, step);
+        above += lane >= step ? other : 0;
     }
-    return {before + __popc(votes & ((1u << lane) - 1)), all};
+    if (lane == 31) sums[warp] = above;
+    __syncthreads();
+    const uint32_t own = sums[lane];
+    above += __reduce_add_sync(0xffffffffu, lane < warp ? own : 0) - both;
+    if (above < wanted && wanted <= above + both) *found = above + first < wanted ? make_uint2(upper - 1, wanted - above - first) : make_uint2(upper, wanted - above);
+    __syncthreads();
+    return *found;
 }
 
 // The best `top` rows of every query, ascending; the lower row wins a tie. A block per row. The smallest chosen score is
-// found byte by byte, from the highest.
-extern "C" __global__ void select_best(Step step, const float *scores, uint32_t *chosen, uint32_t *counts, Indexer indexer) {
-    __shared__ uint32_t histogram[256], shared[32], digit, left;
+// found by its digits, from the highest; then every warp goes through a part of the scores, in order.
+extern "C" __global__ void __launch_bounds__(32 * BEST_WARPS)
+select_best(Step step, const float *scores, uint32_t *chosen, uint32_t *counts, Indexer indexer) {
+    __shared__ uint32_t histogram[BINS], sums[BEST_WARPS], equal_sums[BEST_WARPS];
+    __shared__ uint2 found;
     const uint32_t row = indexer.first_row + blockIdx.x, visible = visible_rows(step, row, indexer.ratio), top = indexer.top;
     if (threadIdx.x == 0) counts[row] = visible <= top ? ALL : top;
     if (visible <= top) return;
     scores += (size_t)blockIdx.x * indexer.stride;
     chosen += (size_t)row * top;
     uint32_t least = 0, mask = 0, wanted = top;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        for (uint32_t i = threadIdx.x; i < 256; i += blockDim.x) histogram[i] = 0;
+#pragma unroll
+    for (uint32_t digit = 0; digit < 3; digit++) {
+        const uint32_t shift = digit == 0 ? 21 : digit == 1 ? 10 : 0, bits = digit == 2 ? 10 : 11;
+        for (uint32_t i = threadIdx.x; i < BINS; i += blockDim.x) histogram[i] = 0;
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < visible; i += blockDim.x) {
             const uint32_t value = ordered(scores[i]);
-            if ((value & mask) == least) atomicAdd(&histogram[(value >> shift) & 255], 1);
+            if ((value & mask) == least) atomicAdd(&histogram[(value >> shift) & ((1u << bits) - 1)], 1);
         }
         __syncthreads();
-        if (threadIdx.x == 0) {
-            uint32_t above = 0, d = 255;
-            while (above + histogram[d] < wanted) above += histogram[d--];
-            digit = d, left = wanted - above;
-        }
-        __syncthreads();
-        least |= digit << shift, mask |= 255u << shift, wanted = left;
-        __syncthreads();
+        const uint2 bin = bin_of(histogram, wanted, sums, &found);
+        least |= bin.x << shift, mask |= ((1u << bits) - 1) << shift, wanted = bin.y;
     }
-    uint32_t taken = 0, equals = 0;
-    for (uint32_t from = 0; from < visible; from += blockDim.x) {
-        const uint32_t i = from + threadIdx.x;
-        const uint32_t value = i < visible ? ordered(scores[i]) : 0;
-        const bool equal = i < visible && value == least;
-        const uint2 rank = rank_in_block(equal, shared);
-        const bool take = i < visible && (value > least || (equal && equals + rank.x < wanted));
-        const uint2 place = rank_in_block(take, shared);
-        if (take) chosen[taken + place.x] = i;
-        equals += rank.y, taken += place.y;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, below = (1u << lane) - 1;
+    const uint32_t part = (visible + 32 * BEST_WARPS - 1) / (32 * BEST_WARPS) * 32, begin = warp * part, end = min(begin + part, visible);
+    uint32_t greater = 0, equal = 0;
+    for (uint32_t from = begin; from < end; from += 32) {
+        const uint32_t value = from + lane < end ? ordered(scores[from + lane]) : 0;
+        greater += __popc(__ballot_sync(0xffffffffu, value > least));
+        equal += __popc(__ballot_sync(0xffffffffu, value == least && from + lane < end));
+    }
+    if (lane == 0) sums[warp] = greater, equal_sums[warp] = equal;
+    __syncthreads();
+    const uint32_t others = sums[lane], equal_others = equal_sums[lane];
+    greater = __reduce_add_sync(0xffffffffu, lane < warp ? others : 0), equal = __reduce_add_sync(0xffffffffu, lane < warp ? equal_others : 0);
+    for (uint32_t from = begin; from < end; from += 32) {
+        const bool there = from + lane < end;
+        const uint32_t value = there ? ordered(scores[from + lane]) : 0;
+        const bool more = value > least, same = there && value == least;
+        const uint32_t mores = __ballot_sync(0xffffffffu, more), sames = __ballot_sync(0xffffffffu, same);
+        const uint32_t equals = equal + __popc(sames & below), place = greater + __popc(mores & below) + min(equals, wanted);
+        if (more || (same && equals < wanted)) chosen[place] = from + lane;
+        greater += __popc(mores), equal += __popc(sames);
     }
 }
 

@@ -45,12 +45,17 @@ template <int PENDING> static __device__ __forceinline__ void products_wait() {
 #endif
 }
 
+#define F8(d, i) F4(d, i), F4(d, i + 4)
 #define F4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define F16_(d, i) F4(d, i), F4(d, i + 4), F4(d, i + 8), F4(d, i + 12)
+#define NEW4(d, i) "=f"(d[i]), "=f"(d[i + 1]), "=f"(d[i + 2]), "=f"(d[i + 3])
+#define NEW16(d, i) NEW4(d, i), NEW4(d, i + 4), NEW4(d, i + 8), NEW4(d, i + 12)
 #define R16_0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define R16_1 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define R16_2 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define R16_3 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define R8_2 "%32,%33,%34,%35,%36,%37,%38,%39"
+#define R8_3 "%48,%49,%50,%51,%52,%53,%54,%55"
 #define A_AND_B(a, b) "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
 
 #if HAS_WARPGROUPS
@@ -62,6 +67,11 @@ static __device__ __forceinline__ void warpgroup_multiply(float (&d)[32], const 
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" R16_0 "," R16_1 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 0;"
                  : F16_(d, 0), F16_(d, 16) : A_AND_B(a, b));
 }
+// The first of several products: what `d` held is forgotten.
+static __device__ __forceinline__ void warpgroup_multiply_first(float (&d)[32], const Half2 *a, uint64_t b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" R16_0 "," R16_1 "}, {%32,%33,%34,%35}, %36, 0, 1, 1, 0;"
+                 : NEW16(d, 0), NEW16(d, 16) : A_AND_B(a, b));
+}
 static __device__ __forceinline__ void warpgroup_multiply(float (&d)[48], const Half2 *a, uint64_t b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" R16_0 "," R16_1 "," R16_2 "}, {%48,%49,%50,%51}, %52, 1, 1, 1, 0;"
                  : F16_(d, 0), F16_(d, 16), F16_(d, 32) : A_AND_B(a, b));
@@ -70,6 +80,21 @@ static __device__ __forceinline__ void warpgroup_multiply(float (&d)[64], const 
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" R16_0 "," R16_1 "," R16_2 "," R16_3 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 0;"
                  : F16_(d, 0), F16_(d, 16), F16_(d, 32), F16_(d, 48) : A_AND_B(a, b));
 }
+static __device__ __forceinline__ void warpgroup_multiply(float (&d)[40], const Half2 *a, uint64_t b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {" R16_0 "," R16_1 "," R8_2 "}, {%40,%41,%42,%43}, %44, 1, 1, 1, 0;"
+                 : F16_(d, 0), F16_(d, 16), F8(d, 32) : A_AND_B(a, b));
+}
+static __device__ __forceinline__ void warpgroup_multiply(float (&d)[56], const Half2 *a, uint64_t b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" R16_0 "," R16_1 "," R16_2 "," R8_3 "}, {%56,%57,%58,%59}, %60, 1, 1, 1, 0;"
+                 : F16_(d, 0), F16_(d, 16), F16_(d, 32), F8(d, 48) : A_AND_B(a, b));
+}
+#endif
+
+#if HAS_WARPGROUPS
+// Start and stride in units of 16 bytes; 128-byte chunks change places as above.
+static __device__ __forceinline__ uint64_t describe_atoms(uint32_t atom, uint32_t stride, uint32_t step) {
+    return (uint64_t)((atom + step * 32) >> 4) | 1ull << 16 | (uint64_t)(stride >> 4) << 32 | 1ull << 62;
+}
 #endif
 
 // sum += a . b over 16 channels. `atom`: the shared address of the first atom that has them; the next eight rows'
@@ -77,9 +102,7 @@ static __device__ __forceinline__ void warpgroup_multiply(float (&d)[64], const 
 template <int N>
 static __device__ __forceinline__ void multiply_step(float (&sum)[N / 2], const Half2 *a, uint32_t atom, uint32_t stride, uint32_t step) {
 #if HAS_WARPGROUPS
-    const uint32_t start = atom + step * 32;
-    // Start and stride in units of 16 bytes; 128-byte chunks change places as above.
-    warpgroup_multiply(sum, a, (uint64_t)(start >> 4) | 1ull << 16 | (uint64_t)(stride >> 4) << 32 | 1ull << 62);
+    warpgroup_multiply(sum, a, describe_atoms(atom, stride, step));
 #else
     const uint32_t lane = threadIdx.x & 31, row = lane & 7, chunk = step * 2 + (lane >> 3 & 1);
     const uint32_t address = atom + (lane >> 4) * stride + row * 128 + ((chunk ^ row) << 4);
@@ -95,6 +118,18 @@ static __device__ __forceinline__ void multiply_step(float (&sum)[N / 2], const 
             multiply_16x8x16(to, now, b[2 * i], b[2 * i + 1]);
         }
     }
+#endif
+}
+
+// The same, as the first product of a sum.
+template <int N>
+static __device__ __forceinline__ void multiply_first(float (&sum)[N / 2], const Half2 *a, uint32_t atom, uint32_t stride, uint32_t step) {
+#if HAS_WARPGROUPS
+    warpgroup_multiply_first(sum, a, describe_atoms(atom, stride, step));
+#else
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) sum[i] = 0;
+    multiply_step<N>(sum, a, atom, stride, step);
 #endif
 }
 

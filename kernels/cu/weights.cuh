@@ -330,22 +330,6 @@ struct IQ2_XXS {
         return {{load_weights_16(at), load_weights_16(at + 512)}};
     }
 
-    static __device__ __forceinline__ uint32_t table_entry(uint32_t index, const uint16_t *grid) {
-        if (index < 256) {
-            uint32_t x = grid[index];
-            x = (x | x << 8) & 0x00ff00ffu;
-            x = (x | x << 4) & 0x0f0f0f0fu;
-            return (x | x << 2) & 0x33333333u;
-        }
-        // The eighth sign makes the number of minus signs even.
-        uint32_t s = index - 256;
-        s |= ((0x6996u >> ((s ^ s >> 4) & 15)) & 1) << 7;
-        s = (s | s << 12) & 0x000f000fu;
-        s = (s | s << 6) & 0x03030303u;
-        s = (s | s << 3) & 0x11111111u;
-        return s << 2;
-    }
-
     // Eight nibbles: grid entry `part` of a group's four, with its signs.
     static __device__ __forceinline__ uint32_t nibbles(uint32_t tables, uint32_t indices, uint32_t signs, int part) {
         const uint32_t entry = part == 0 ? indices << 5 : indices >> (8 * part - 5);

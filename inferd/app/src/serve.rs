@@ -182,11 +182,7 @@ fn account(
 
 fn boot(config: &Config, memory: &AnswerMemory, cancel: &AtomicBool) -> Result<(String, Booted, Stores), Failure> {
     let failed = |error: ds4_boot::BootError| (error.exit(), error.to_string());
-    // The driver starts while the file's header is read.
-    let file = std::thread::scope(|threads| {
-        threads.spawn(|| ds4_boot::start_driver(&config.model));
-        ModelFile::open(&config.model, cancel).map_err(failed)
-    })?;
+    let file = ModelFile::open(&config.model, cancel).map_err(failed)?;
     let model_id = config.model_id.clone().unwrap_or_else(|| file.default_id());
     let worker = format!("ds4-server-{}", std::process::id());
     let mut booted = file.load(&config.model, &worker, cancel).map_err(failed)?;

@@ -5,7 +5,7 @@ use super::attend::AttentionArgument;
 use super::bank::DeviceBank;
 use super::device::Device;
 use super::gemm;
-use super::gemm_operand::{Order, OwnGemmOperand};
+use super::gemm_operand::{Order, OwnGemmOperand, Precision};
 use super::loader::Loader;
 use super::multiply_plan::FEW_ROWS;
 use super::rotate::RopeArgument;
@@ -47,7 +47,7 @@ struct PathArgument {
     rows: u32,
     part_heads: u32,
     epsilon: f32,
-    reserved: u32,
+    groups_of_eight: u32,
 }
 
 // SAFETY: `repr(C)`, doubles and addresses, then four 4-byte fields: no padding.
@@ -77,7 +77,11 @@ pub(super) fn takes<'a, F: KvFormat>(
     let enough = rows > FEW_ROWS && 2 * blocks >= device.gpu.multiprocessors() as usize;
     let parts = heads.is_multiple_of(path.groups) && HEADS.is_multiple_of(heads / path.groups);
     let shape = F::NAME == "packed" && path.width == WIDTH && parts;
-    let follows = || gemm::takes(path.output) && gemm::order(device, path.output) == Order::Near;
+    let follows = || {
+        gemm::takes(path.output)
+            && gemm::order(device, path.output) == Order::Near
+            && gemm::precision(path.output.kind()) == Precision::One
+    };
     device.kernels.attend_many.0.as_ref().filter(|_| enough && shape && follows())
 }
 
@@ -109,7 +113,7 @@ pub(super) fn attend_heads<F: KvFormat>(
         rows: rows as u32,
         part_heads: part_heads as u32,
         epsilon: path.epsilon,
-        reserved: 0,
+        groups_of_eight: results.operand.groups() as u32,
     };
     let attention = AttentionArgument::new(window, compressed, [queries, new_rows], path.sinks);
     let args = Args::new().with(device.step()).with(attention).with(own.address()).with(argument);

@@ -60,6 +60,20 @@ impl<F: KvFormat> Cuda<F> {
         select::download(&self.device, selection, queries)
     }
 
+    /// Merges, and begins the next site where that costs no reading of its own.
+    fn merge_before(
+        &self,
+        streams: &mut DeviceRows,
+        merge: &DeviceRows,
+        output: &DeviceRows,
+        next: Option<&HyperSite<Self>>,
+    ) {
+        match next {
+            Some(next) => hyper_connection::merge_and_mix(&self.device, streams, merge, output, &next.mix),
+            None => hyper_connection::merge(&self.device, streams, merge, output),
+        }
+    }
+
     /// The same device, keeping rows in another format.
     pub fn with_rows<G: KvFormat>(&self) -> Cuda<G> {
         Cuda { device: Arc::clone(&self.device), kv: PhantomData }
@@ -272,10 +286,8 @@ impl<F: KvFormat> Backend for Cuda<F> {
     }
 
     fn mix(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &DeviceRows) -> Mixed<DeviceRows> {
-        few::mix(&self.device, &site.mix, &vectors(site), constants, streams).unwrap_or_else(|| {
-            let mixes = hyper_connection::Mixes::new(&self.device, &site.mix, streams);
-            hyper_connection::mix(&self.device, &vectors(site), constants, streams, &mixes)
-        })
+        few::mix(&self.device, &site.mix, &vectors(site), constants, streams)
+            .unwrap_or_else(|| hyper_connection::mix(&self.device, &site.mix, &vectors(site), constants, streams))
     }
 
     fn merge(&self, streams: &mut DeviceRows, merge: &DeviceRows, output: &DeviceRows) {
@@ -291,7 +303,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
     ) {
         if !few::multiply_and_merge(&self.device, matrix, rows, [&mut *streams, &mut *merge], next) {
             let output = self.multiply(matrix, rows);
-            self.merge(streams, merge, &output);
+            self.merge_before(streams, merge, &output, next);
         }
     }
 
@@ -305,7 +317,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
     ) {
         if !few::feed_forward_and_merge(&self.device, experts, rows, [&mut *streams, &mut *merge], next) {
             let output = backend::feed_forward(self, step, experts, rows);
-            self.merge(streams, merge, &output);
+            self.merge_before(streams, merge, &output, next);
         }
     }
 

@@ -16,7 +16,9 @@ use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
 use ds4_units::Bytes;
 
 /// Warps of the grouping kernel, each with a counter per expert.
-const GROUPING_WARPS: usize = 16;
+const GROUPING_WARPS: usize = 32;
+/// Words that it has in shared memory at most: what every architecture has.
+const GROUPING_WORDS: usize = 18 << 10;
 /// Bytes of a group's description.
 const GROUP_BYTES: usize = 16;
 
@@ -78,13 +80,18 @@ unsafe impl bytemuck::NoUninit for Grouping {}
 impl Kernels {
     pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
         let group = loader.function("experts", "experts_group")?;
-        group.allow_shared(shared_bytes(STACK_MAX))?;
+        group.allow_shared((GROUPING_WORDS * size_of::<u32>()) as u32)?;
         Ok(Kernels { group, combine: loader.function("experts", "experts_combine")? })
     }
 }
 
+/// Warps of the block that groups over so many experts.
+fn warps(stack: usize) -> usize {
+    (GROUPING_WORDS / stack.max(1) - 2).min(GROUPING_WARPS)
+}
+
 fn shared_bytes(stack: usize) -> u32 {
-    ((GROUPING_WARPS + 2) * stack * size_of::<u32>()) as u32
+    ((warps(stack) + 2) * stack * size_of::<u32>()) as u32
 }
 
 impl Grouped {
@@ -118,7 +125,7 @@ impl Grouped {
             slot_room: len as u32,
             slot_unit: unit as u32,
         };
-        let start = Launch::new(1, (GROUPING_WARPS * 32) as u32).shared(shared_bytes(stack)).overlap();
+        let start = Launch::new(1, (warps(stack) * 32) as u32).shared(shared_bytes(stack)).overlap();
         // SAFETY: routes have a slot each, the other lists as many entries as there can be slots and groups; the kernel
         // takes expert ids past the stack as its last.
         unsafe { device.launch(&device.kernels.experts.group, start, &Args::new().with(grouping)) };

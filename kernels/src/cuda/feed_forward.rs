@@ -4,7 +4,7 @@ use super::device::Device;
 use super::experts::{GroupedRoutes, Slots};
 use super::few;
 use super::gemm::{self, Gating};
-use super::gemm_operand;
+use super::gemm_operand::{self, Precision};
 use super::matrix::DeviceMatrix;
 use super::multiply::{self, only};
 use super::multiply_plan::FEW_ROWS;
@@ -42,7 +42,10 @@ pub(super) fn feed_forward<B: Backend<Matrix = DeviceMatrix>>(
 
 /// Whether the kernels for many rows take this expert and these rows.
 fn are_many<B: Backend<Matrix = DeviceMatrix>>(expert: &Mlp<B>, rows: &DeviceRows) -> bool {
-    rows.len() > FEW_ROWS && [&expert.gate, &expert.up].into_iter().all(gemm::takes_gate) && gemm::takes(&expert.down)
+    let gates = [&expert.gate, &expert.up].into_iter().all(gemm::takes_gate);
+    // Hidden values are one half float each.
+    let down = gemm::takes(&expert.down) && gemm::precision(expert.down.kind()) == Precision::One;
+    rows.len() > FEW_ROWS && gates && down
 }
 
 fn few_routed<B: Backend<Matrix = DeviceMatrix>>(
@@ -71,7 +74,7 @@ fn many_routed<B: Backend<Matrix = DeviceMatrix>>(
     let mean = (routes.rows() * EXPERTS_USED).div_ceil(stack);
     let tile = gemm::tile_of_groups(device, [&routed.gate, &routed.down], mean);
     let slots = Slots::new(device, routes, stack, tile);
-    let input = gemm_operand::of_rows(device, rows, gemm::order(device, &routed.gate));
+    let input = gemm_operand::of_rows(device, rows, gemm::order(device, &routed.gate), Precision::One);
     let hidden = {
         let own = gemm_operand::gather(device, &input, slots.sources(), slots.len());
         let gating = Gating {
@@ -92,7 +95,7 @@ fn shared_expert<B: Backend<Matrix = DeviceMatrix>>(
     rows: &DeviceRows,
 ) -> DeviceRows {
     if are_many(shared, rows) {
-        let input = gemm_operand::of_rows(device, rows, gemm::order(device, &shared.gate));
+        let input = gemm_operand::of_rows(device, rows, gemm::order(device, &shared.gate), Precision::One);
         let gating = Gating { clamp: constants.clamp, weights: None, next: &shared.down };
         let hidden = gemm::gated(device, [&shared.gate, &shared.up], rows.len(), None, &input, &gating);
         return gemm::product(device, &shared.down, 1, rows.len(), &hidden.operand);

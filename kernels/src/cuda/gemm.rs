@@ -3,7 +3,7 @@
 use super::arena::Scratch;
 use super::device::Device;
 use super::experts::Slots;
-use super::gemm_operand::{GemmOperand, Order, OwnGemmOperand};
+use super::gemm_operand::{GemmOperand, Order, OwnGemmOperand, Precision};
 use super::gemm_plan::{Limits, TileRows, bands};
 use super::loader::Loader;
 use super::matrix::DeviceMatrix;
@@ -14,6 +14,10 @@ use ds4_units::TensorType;
 
 /// Threads of a block.
 const THREADS: u32 = 512;
+/// Channels of a small matrix of half floats at most.
+const PRECISE_COLUMNS: usize = 8192;
+/// Matrices of a launch at most.
+const JOBS: usize = 8;
 /// What a hidden value is scaled to at most.
 const HIDDEN_MOST: f32 = 32_768.0;
 
@@ -75,32 +79,45 @@ pub(super) struct Gating<'a> {
     pub(super) next: &'a DeviceMatrix,
 }
 
+/// `GemmJob` of `cu/gemm.cuh`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Job {
+    weights: DevicePtr,
+    out: DevicePtr,
+    outputs: u32,
+    first_band: u32,
+}
+
 /// `Gemm` of `cu/gemm.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Argument {
-    weights: [DevicePtr; 2],
+    jobs: [Job; JOBS],
+    second_weights: DevicePtr,
     operand: DevicePtr,
+    rest: DevicePtr,
     scales: DevicePtr,
     groups: DevicePtr,
-    out: DevicePtr,
     hidden: DevicePtr,
     row_weights: DevicePtr,
+    job_count: u32,
     columns: u32,
-    outputs: u32,
     parts: u32,
     rows: u32,
     tiles: u32,
     bands: u32,
     stages: u32,
     hidden_order: u32,
+    groups_of_eight: u32,
     scale: f32,
     clamp: f32,
     hidden_scale: f32,
-    reserved: u32,
 }
 
-// SAFETY: eight addresses and twelve words: every byte belongs to a field.
+// SAFETY: two addresses and two words: every byte belongs to a field.
+unsafe impl bytemuck::NoUninit for Job {}
+// SAFETY: jobs, seven addresses and twelve words: every byte belongs to a field.
 unsafe impl bytemuck::NoUninit for Argument {}
 
 impl Kernels {
@@ -111,6 +128,7 @@ impl Kernels {
             has_warpgroups: gpu.compute_capability().0 == 9,
             widest: TileRows::Few,
             has_tables: false,
+            is_split: false,
         };
         let of = |file: &str, prefix: &str, known: &Known, limits: &Limits| -> Result<Vec<Function>, CudaError> {
             let each = limits.tiles().map(|rows| {
@@ -121,7 +139,8 @@ impl Kernels {
             each.collect()
         };
         let format = |known: &Known| -> Result<Format, CudaError> {
-            let limits = Limits { widest: known.widest, has_tables: known.has_tables, ..limits };
+            let is_split = precision(known.kind) == Precision::Two;
+            let limits = Limits { widest: known.widest, has_tables: known.has_tables, is_split, ..limits };
             let plain = if known.is_plain { of("gemm", "", known, &limits)? } else { Vec::new() };
             let gated = if known.is_gated { of("gemm_gated", "gated_", known, &limits)? } else { Vec::new() };
             Ok(Format { kind: known.kind, order: known.order, limits, plain, gated })
@@ -135,7 +154,8 @@ impl Kernels {
     }
 }
 
-/// Whether this matrix is multiplied here: it is not small, has a format with kernels, and its rows fill 16-byte loads.
+/// Whether this matrix is multiplied here: it has a format with kernels, its rows fill 16-byte loads, and it is not small
+/// where activations are rounded.
 pub(super) fn takes(matrix: &DeviceMatrix) -> bool {
     is_known(matrix, |known| known.is_plain)
 }
@@ -147,7 +167,11 @@ pub(super) fn takes_gate(matrix: &DeviceMatrix) -> bool {
 
 fn is_known(matrix: &DeviceMatrix, has: impl Fn(&Known) -> bool) -> bool {
     let whole_loads = matrix.kind() != TensorType::F16 || matrix.columns().is_multiple_of(8);
-    whole_loads && !matrix.is_small() && KNOWN.iter().any(|known| known.kind == matrix.kind() && has(known))
+    // The units add up without rounding to nearest, which shows in long sums.
+    let precise = precision(matrix.kind()) == Precision::Two && matrix.columns() <= PRECISE_COLUMNS;
+    whole_loads
+        && (precise || !matrix.is_small())
+        && KNOWN.iter().any(|known| known.kind == matrix.kind() && has(known))
 }
 
 /// In which order a matrix takes activations.
@@ -155,7 +179,13 @@ pub(super) fn order(device: &Device, matrix: &DeviceMatrix) -> Order {
     device.kernels.gemm.format(matrix).order
 }
 
-/// The products of a matrix with `rows` rows: `operand` has them part by part, in the matrix's order.
+/// Half floats of an activation that a matrix of this type is multiplied with. Those that are half floats themselves are the
+/// matrices whose results choose (routers, indexers, compressors), and are multiplied as if rows were f32.
+pub(super) fn precision(kind: TensorType) -> Precision {
+    if kind == TensorType::F16 { Precision::Two } else { Precision::One }
+}
+
+/// The products of a matrix with `rows` rows: `operand` has them part by part, in the matrix's order and precision.
 pub(super) fn product(
     device: &Device,
     matrix: &DeviceMatrix,
@@ -163,21 +193,43 @@ pub(super) fn product(
     rows: usize,
     operand: &GemmOperand,
 ) -> DeviceRows {
-    let out = device.rows(rows, matrix.rows());
-    let outputs = matrix.rows() / parts;
-    let Format { limits, plain, .. } = device.kernels.gemm.format(matrix);
-    let bands = bands(outputs, false);
-    let tile = limits.for_rows(rows, parts, bands);
-    let tiles = rows.div_ceil(tile.count()) * parts;
-    let argument =
-        Argument { out: out.address(), parts: parts as u32, rows: rows as u32, ..describe([matrix; 2], operand) };
-    launch(
-        device,
-        &plain[tile as usize],
-        limits,
-        Work { tile, tiles, bands },
-        Argument { outputs: outputs as u32, ..argument },
-    );
+    let mut out = products(device, &[matrix], parts, rows, operand);
+    out.pop().expect("a result for every matrix")
+}
+
+/// The same of several matrices of one type, in one launch for every eight of them.
+pub(super) fn products(
+    device: &Device,
+    matrices: &[&DeviceMatrix],
+    parts: usize,
+    rows: usize,
+    operand: &GemmOperand,
+) -> Vec<DeviceRows> {
+    matrices.chunks(JOBS).flat_map(|matrices| few_products(device, matrices, parts, rows, operand)).collect()
+}
+
+fn few_products(
+    device: &Device,
+    matrices: &[&DeviceMatrix],
+    parts: usize,
+    rows: usize,
+    operand: &GemmOperand,
+) -> Vec<DeviceRows> {
+    let out: Vec<DeviceRows> = matrices.iter().map(|matrix| device.rows(rows, matrix.rows())).collect();
+    let Format { limits, plain, .. } = device.kernels.gemm.format(matrices[0]);
+    let (mut jobs, mut all) = ([Job::default(); JOBS], 0);
+    for ((job, matrix), out) in jobs.iter_mut().zip(matrices).zip(&out) {
+        assert_eq!(matrix.kind(), matrices[0].kind(), "matrices of one type");
+        let outputs = matrix.rows() / parts;
+        let (first_band, outputs_word) = (all as u32, outputs as u32);
+        *job = Job { weights: matrix.address(), out: out.address(), outputs: outputs_word, first_band };
+        all += bands(outputs, false);
+    }
+    let tile = limits.for_rows(rows, parts, all);
+    let work = Work { tile, tiles: rows.div_ceil(tile.count()) * parts, bands: all };
+    let argument = Argument { jobs, job_count: matrices.len() as u32, ..describe([matrices[0]; 2], operand) };
+    let argument = Argument { parts: parts as u32, rows: rows as u32, ..argument };
+    launch(device, &plain[tile as usize], limits, work, argument);
     out
 }
 
@@ -185,7 +237,8 @@ pub(super) fn product(
 pub(super) fn grouped(device: &Device, stack: &DeviceMatrix, slots: &Slots, operand: &GemmOperand) -> DeviceRows {
     let out = device.rows(slots.len(), stack.rows());
     let format = device.kernels.gemm.format(stack);
-    let argument = Argument { out: out.address(), groups: slots.groups(), ..describe([stack; 2], operand) };
+    let mut argument = Argument { groups: slots.groups(), ..describe([stack; 2], operand) };
+    argument.jobs[0].out = out.address();
     let work = Work { tile: slots.tile(), tiles: slots.groups_most(), bands: bands(stack.rows(), false) };
     launch(device, &format.plain[work.tile as usize], &format.limits, work, argument);
     out
@@ -248,12 +301,18 @@ struct Work {
 fn describe([first, second]: [&DeviceMatrix; 2], operand: &GemmOperand) -> Argument {
     assert_eq!((first.kind(), first.rows(), first.columns()), (second.kind(), second.rows(), second.columns()));
     assert_eq!(operand.columns, first.columns(), "rows fit {first:?}");
+    assert_eq!(operand.precision(), precision(first.kind()), "{first:?} takes as many halves");
+    let mut jobs = [Job::default(); JOBS];
+    jobs[0] = Job { weights: first.address(), outputs: first.rows() as u32, ..Job::default() };
     Argument {
-        weights: [first.address(), second.address()],
+        jobs,
+        second_weights: second.address(),
         operand: operand.halves,
+        rest: operand.rest,
         scales: operand.scales,
+        groups_of_eight: operand.groups() as u32,
+        job_count: 1,
         columns: first.columns() as u32,
-        outputs: first.rows() as u32,
         parts: 1,
         scale: operand.scale,
         ..Argument::default()

@@ -27,6 +27,15 @@ pub(crate) enum Order {
     Far,
 }
 
+/// Half floats that an activation is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    /// One: 11 bits.
+    One,
+    /// What the first leaves is written as a second: 22 bits.
+    Two,
+}
+
 /// Where `rows` rows of `columns` channels lie as an operand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GemmOperand {
@@ -34,6 +43,8 @@ pub(crate) struct GemmOperand {
     pub(super) columns: usize,
     pub(super) order: Order,
     pub(super) halves: DevicePtr,
+    /// What the halves leave, as halves; null: nobody knows.
+    pub(super) rest: DevicePtr,
     /// What every row's results are multiplied with; null: `scale`.
     pub(super) scales: DevicePtr,
     pub(super) scale: f32,
@@ -50,12 +61,15 @@ pub(crate) struct OwnGemmOperand {
 #[derive(Clone, Copy)]
 struct Target {
     halves: DevicePtr,
+    rest: DevicePtr,
     scales: DevicePtr,
     columns: u32,
     order: u32,
+    groups: u32,
+    reserved: u32,
 }
 
-// SAFETY: two addresses and two words: every byte belongs to a field.
+// SAFETY: three addresses and four words: every byte belongs to a field.
 unsafe impl bytemuck::NoUninit for Target {}
 
 impl Kernels {
@@ -66,13 +80,24 @@ impl Kernels {
 }
 
 /// The rows as an operand, converted the first time that it is asked for.
-pub(super) fn of_rows(device: &Device, rows: &DeviceRows, order: Order) -> GemmOperand {
-    rows.gemm_operand(order, || of_parts(device, rows, 1, order)).operand
+pub(super) fn of_rows(device: &Device, rows: &DeviceRows, order: Order, precision: Precision) -> GemmOperand {
+    let operand = rows.gemm_operand(order, precision, || of_parts(device, rows, 1, order, precision)).operand;
+    match precision {
+        Precision::One => GemmOperand { rest: DevicePtr(0), ..operand },
+        Precision::Two => operand,
+    }
 }
 
 /// The `parts` equal parts of every row: part by part as many rows as there are, filled up to whole groups.
-pub(super) fn of_parts(device: &Device, rows: &DeviceRows, parts: usize, order: Order) -> OwnGemmOperand {
-    let own = OwnGemmOperand::of_parts(device, rows.len(), parts, rows.width() / parts, order);
+pub(super) fn of_parts(
+    device: &Device,
+    rows: &DeviceRows,
+    parts: usize,
+    order: Order,
+    precision: Precision,
+) -> OwnGemmOperand {
+    let columns = rows.width() / parts;
+    let own = OwnGemmOperand::new(device, rows.len().next_multiple_of(GROUP) * parts, columns, order, precision);
     let args = Args::new().with(rows.address()).with(own.operand.target());
     let start = Launch::new(1, THREADS).grid([rows.len() as u32, parts as u32, 1]).overlap();
     // SAFETY: a block per row and part; the kernel reads the rows and writes what `new` made room for.
@@ -82,8 +107,14 @@ pub(super) fn of_parts(device: &Device, rows: &DeviceRows, parts: usize, order: 
 
 /// Row `sources[slot]` of an operand for every one of `slots` slots. `sources` has that many entries.
 pub(super) fn gather(device: &Device, from: &GemmOperand, sources: DevicePtr, slots: usize) -> OwnGemmOperand {
-    let own = OwnGemmOperand::new(device, slots, from.columns, from.order);
-    let args = Args::new().with(from.halves).with(from.scales).with(sources).with(own.operand.target());
+    let own = OwnGemmOperand::new(device, slots, from.columns, from.order, Precision::One);
+    let args = Args::new()
+        .with(from.halves)
+        .with(from.scales)
+        .with(sources)
+        .with(own.operand.target())
+        .with(from.groups() as u32)
+        .with(0u32);
     let start = Launch::new(slots as u32, THREADS).overlap();
     // SAFETY: sources are rows of `from` or say that there is none, and `new` made room for every slot.
     unsafe { device.launch(&device.kernels.gemm_operand.gather, start, &args) };
@@ -92,30 +123,52 @@ pub(super) fn gather(device: &Device, from: &GemmOperand, sources: DevicePtr, sl
 
 impl OwnGemmOperand {
     /// Room for an operand, whose rows have scales of their own.
-    fn new(device: &Device, rows: usize, columns: usize, order: Order) -> OwnGemmOperand {
+    fn new(device: &Device, rows: usize, columns: usize, order: Order, precision: Precision) -> OwnGemmOperand {
         let own = halves_bytes(rows, columns);
-        let memory = device.scratch(Bytes((own + rows * size_of::<f32>()) as u64));
+        let all = if precision == Precision::Two { 2 * own } else { own };
+        let memory = device.scratch(Bytes((all + rows * size_of::<f32>()) as u64));
         let halves = memory.address();
-        let operand = GemmOperand { rows, columns, order, halves, scales: halves.offset(own as u64), scale: 1.0 };
+        let rest = if precision == Precision::Two { halves.offset(own as u64) } else { DevicePtr(0) };
+        let scales = halves.offset(all as u64);
+        let operand = GemmOperand { rows, columns, order, halves, rest, scales, scale: 1.0 };
         OwnGemmOperand { operand, _memory: memory }
     }
 
     /// Room for an operand of `parts` parts of `rows` rows each, filled up to whole groups.
     pub(super) fn of_parts(device: &Device, rows: usize, parts: usize, columns: usize, order: Order) -> OwnGemmOperand {
-        OwnGemmOperand::new(device, rows.next_multiple_of(GROUP) * parts, columns, order)
+        OwnGemmOperand::new(device, rows.next_multiple_of(GROUP) * parts, columns, order, Precision::One)
     }
 
     /// Room for an operand that a product writes, every row with the same scale.
     pub(super) fn scaled(device: &Device, rows: usize, columns: usize, order: Order, scale: f32) -> OwnGemmOperand {
         let memory = device.scratch(Bytes(halves_bytes(rows, columns) as u64));
-        let operand = GemmOperand { rows, columns, order, halves: memory.address(), scales: DevicePtr(0), scale };
+        let (halves, none) = (memory.address(), DevicePtr(0));
+        let operand = GemmOperand { rows, columns, order, halves, rest: none, scales: none, scale };
         OwnGemmOperand { operand, _memory: memory }
     }
 }
 
 impl GemmOperand {
     fn target(&self) -> Target {
-        Target { halves: self.halves, scales: self.scales, columns: self.columns as u32, order: self.order.number() }
+        Target {
+            halves: self.halves,
+            rest: self.rest,
+            scales: self.scales,
+            columns: self.columns as u32,
+            order: self.order.number(),
+            groups: self.groups() as u32,
+            reserved: 0,
+        }
+    }
+
+    /// Groups of eight rows, the last one filled up.
+    pub(super) fn groups(&self) -> usize {
+        self.rows.div_ceil(GROUP)
+    }
+
+    /// Half floats of an activation.
+    pub(super) fn precision(&self) -> Precision {
+        if self.rest == DevicePtr(0) { Precision::One } else { Precision::Two }
     }
 }
 

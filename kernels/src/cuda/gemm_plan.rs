@@ -54,6 +54,8 @@ pub(super) struct Limits {
     pub(super) widest: TileRows,
     /// Whether it needs tables.
     pub(super) has_tables: bool,
+    /// Whether it takes two half floats of every activation.
+    pub(super) is_split: bool,
 }
 
 impl Limits {
@@ -63,7 +65,7 @@ impl Limits {
 
     /// Stages that fit for tiles of so many rows, and the shared memory to ask for.
     pub(super) fn stages(&self, rows: TileRows) -> (usize, usize) {
-        let stage = rows.count() * STAGE_ROW;
+        let stage = rows.count() * STAGE_ROW * if self.is_split { 2 } else { 1 };
         let rest = ALIGNMENT + self.tables();
         let stages = (self.shared.saturating_sub(rest + FIXED) / stage).min(STAGES_MAX);
         (stages, rest + stages * stage)
@@ -114,12 +116,14 @@ mod tests {
         has_warpgroups: true,
         widest: TileRows::Many,
         has_tables: true,
+        is_split: false,
     };
     const SMALL: Limits = Limits { shared: 99 << 10, has_warpgroups: false, ..HOPPER };
+    const SPLIT: Limits = Limits { has_tables: false, is_split: true, ..SMALL };
 
     #[test]
     fn every_choice_has_shared_memory_for_its_stages() {
-        for limits in [HOPPER, SMALL] {
+        for limits in [HOPPER, SMALL, SPLIT] {
             for rows in [33, 64, 500, 2048, 8192] {
                 for tile in [limits.for_rows(rows, 1, 16), limits.for_groups(rows)] {
                     let (stages, shared) = limits.stages(tile);

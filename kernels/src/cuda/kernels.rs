@@ -47,7 +47,7 @@ impl Kernels {
             operand: operand::Kernels::load(&loader)?,
             rotate: rotate::Kernels::load(&loader)?,
             route: route::Kernels::load(&loader)?,
-            select: select::Kernels::load(&loader)?,
+            select: select::Kernels::load(gpu, &loader)?,
             store_window: store_window::Kernels::load(&loader)?,
         })
     }

@@ -58,5 +58,9 @@ use ds4_gpu::cuda::Function;
 
 /// The kernel for rows of format `F`.
 fn of_format<'a, F: KvFormat>(packed: &'a Function, plain: &'a Function) -> &'a Function {
-    if F::NAME == "packed" { packed } else { plain }
+    if is_packed::<F>() { packed } else { plain }
+}
+
+fn is_packed<F: KvFormat>() -> bool {
+    F::NAME == "packed"
 }

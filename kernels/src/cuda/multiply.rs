@@ -6,7 +6,7 @@
 use super::device::Device;
 use super::few;
 use super::gemm;
-use super::gemm_operand;
+use super::gemm_operand::{self, GemmOperand, Precision};
 use super::loader::Loader;
 use super::matrix::DeviceMatrix;
 use super::multiply_plan::{FEW_ROWS, GroupRows, STREAM_SHARED_MAX, Size};
@@ -121,16 +121,44 @@ pub(super) fn multiply(device: &Device, matrix: &DeviceMatrix, rows: &DeviceRows
         return out;
     }
     if rows.len() > FEW_ROWS && gemm::takes(matrix) {
-        let operand = gemm_operand::of_rows(device, rows, gemm::order(device, matrix));
-        return gemm::product(device, matrix, 1, rows.len(), &operand);
+        return gemm::product(device, matrix, 1, rows.len(), &gemm_operand_of(device, matrix, rows));
     }
     only(product(device, [matrix], 1, operand::of_rows(device, rows)))
 }
 
-/// `matrix . row` for every matrix and every row: in one launch where the rows are few.
+/// `matrix . row` for every matrix and every row: in one launch where the rows are few, in one for each type where they are
+/// many.
 pub(super) fn multiply_all(device: &Device, matrices: &[&DeviceMatrix], rows: &DeviceRows) -> Vec<DeviceRows> {
-    few::multiply_all(device, matrices, rows)
-        .unwrap_or_else(|| matrices.iter().map(|matrix| multiply(device, matrix, rows)).collect())
+    if let Some(out) = few::multiply_all(device, matrices, rows) {
+        return out;
+    }
+    let is_many = |matrix: &DeviceMatrix| rows.len() > FEW_ROWS && gemm::takes(matrix);
+    let mut out: Vec<Option<DeviceRows>> = matrices.iter().map(|_| None).collect();
+    // Precise operands first: the others are part of them.
+    let mut order: Vec<usize> = (0..matrices.len()).collect();
+    order.sort_by_key(|&index| gemm::precision(matrices[index].kind()) == Precision::One);
+    for index in order {
+        let matrix = matrices[index];
+        if out[index].is_some() {
+            continue;
+        }
+        if !is_many(matrix) {
+            out[index] = Some(multiply(device, matrix, rows));
+            continue;
+        }
+        let alike = |other: &&usize| matrices[**other].kind() == matrix.kind() && is_many(matrices[**other]);
+        let together: Vec<usize> = (0..matrices.len()).collect::<Vec<_>>().iter().filter(alike).copied().collect();
+        let those: Vec<&DeviceMatrix> = together.iter().map(|&index| matrices[index]).collect();
+        let operand = gemm_operand_of(device, matrix, rows);
+        let results = gemm::products(device, &those, 1, rows.len(), &operand);
+        together.into_iter().zip(results).for_each(|(index, result)| out[index] = Some(result));
+    }
+    out.into_iter().map(|rows| rows.expect("every matrix had its turn")).collect()
+}
+
+fn gemm_operand_of(device: &Device, matrix: &DeviceMatrix, rows: &DeviceRows) -> GemmOperand {
+    assert_eq!(rows.width(), matrix.columns(), "rows fit {matrix:?}");
+    gemm_operand::of_rows(device, rows, gemm::order(device, matrix), gemm::precision(matrix.kind()))
 }
 
 /// Splits rows and outputs into `parts` equal parts and multiplies part by part.
@@ -140,7 +168,8 @@ pub(super) fn multiply_groups(device: &Device, matrix: &DeviceMatrix, parts: usi
         return out;
     }
     if rows.len() > FEW_ROWS && gemm::takes(matrix) {
-        let own = gemm_operand::of_parts(device, rows, parts, gemm::order(device, matrix));
+        let precision = gemm::precision(matrix.kind());
+        let own = gemm_operand::of_parts(device, rows, parts, gemm::order(device, matrix), precision);
         return gemm::product(device, matrix, parts, rows.len(), &own.operand);
     }
     let own = operand::of_parts(device, rows, parts);

@@ -1,7 +1,9 @@
 //! Activations on the device.
 
 use super::arena::Scratch;
-use super::gemm_operand::{Order, OwnGemmOperand};
+
+use super::gemm_operand::{Order, OwnGemmOperand, Precision};
+use super::hyper_connection::Mixes;
 use ds4_gpu::DevicePtr;
 use std::cell::OnceCell;
 
@@ -12,10 +14,12 @@ pub struct DeviceRows {
     width: usize,
     /// The rows in the form that matrix products read, once one of them has made it.
     operand: OnceCell<Scratch>,
-    /// The same for products with many rows, by order.
-    gemm_operands: [OnceCell<OwnGemmOperand>; 2],
+    /// The same for products with many rows, by order, and then the same of two half floats.
+    gemm_operands: [OnceCell<OwnGemmOperand>; 4],
     /// What the kernel that wrote the rows as streams has left for the mixing of the next site.
     pub(super) begun: Option<Begun>,
+    /// The same of many rows.
+    pub(super) mixes: Option<Box<Mixes>>,
 }
 
 /// A site's mixes, as sums over panels of channels.
@@ -29,7 +33,7 @@ pub(super) struct Begun {
 impl DeviceRows {
     pub(crate) fn new(memory: Scratch, len: usize, width: usize) -> DeviceRows {
         let gemm_operands = Default::default();
-        DeviceRows { memory, len, width, operand: OnceCell::new(), gemm_operands, begun: None }
+        DeviceRows { memory, len, width, operand: OnceCell::new(), gemm_operands, begun: None, mixes: None }
     }
 
     /// Where the first value is.
@@ -42,6 +46,7 @@ impl DeviceRows {
         self.operand.take();
         self.gemm_operands.iter_mut().for_each(|operand| drop(operand.take()));
         self.begun = None;
+        self.mixes = None;
         self.address()
     }
 
@@ -50,9 +55,18 @@ impl DeviceRows {
         self.operand.get_or_init(make)
     }
 
-    /// The rows as an operand of products with many rows; `make` makes it the first time.
-    pub(crate) fn gemm_operand(&self, order: Order, make: impl FnOnce() -> OwnGemmOperand) -> &OwnGemmOperand {
-        self.gemm_operands[order as usize].get_or_init(make)
+    /// The rows as an operand of products with many rows, at least of this precision; `make` makes it the first time.
+    pub(crate) fn gemm_operand(
+        &self,
+        order: Order,
+        precision: Precision,
+        make: impl FnOnce() -> OwnGemmOperand,
+    ) -> &OwnGemmOperand {
+        let precise = &self.gemm_operands[2 + order as usize];
+        match precision {
+            Precision::One => precise.get().unwrap_or_else(|| self.gemm_operands[order as usize].get_or_init(make)),
+            Precision::Two => precise.get_or_init(make),
+        }
     }
 
     /// Number of rows.

@@ -12,7 +12,7 @@ use crate::compression::Selection;
 use crate::kv_rows::KvFormat;
 use crate::step::Step;
 use bytemuck::NoUninit;
-use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
+use ds4_gpu::cuda::{Args, CudaError, Function, Gpu, Launch};
 use ds4_units::Bytes;
 
 /// Channels of an index row.
@@ -24,19 +24,44 @@ const SCORE_WARPS: usize = 4;
 const KEYS_PER_WARP: usize = 16;
 const BEST_THREADS: u32 = 1024;
 
+/// Rows of a step from which on they are scored many at a time, and heads that a query has at most there.
+const MANY_ROWS: usize = 65;
+const MANY_HEADS: usize = 64;
+/// Keys of a block of threads there, and its threads.
+const TILE_KEYS: usize = 256;
+const MANY_THREADS: u32 = 512;
+/// Queries in shared memory there: at most; and what it needs besides.
+const QUERIES_MAX: usize = 12;
+const MANY_FIXED: usize = 6 << 10;
+const QUERY_BYTES: usize = MANY_HEADS * WIDTH * 2;
+
 pub(crate) struct Kernels {
     prepare: [Function; 2],
     score: [Function; 2],
     best: Function,
+    many: Many,
+}
+
+/// The kernels for many rows, and how many queries they keep in shared memory.
+struct Many {
+    prepare: Function,
+    score: Function,
+    queries: usize,
 }
 
 impl Kernels {
-    pub(crate) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
+    pub(crate) fn load(gpu: &Gpu, loader: &Loader<'_>) -> Result<Kernels, CudaError> {
         let function = |name| loader.function("select", name);
+        let many = |name| loader.function("select_many", name);
+        let shared = gpu.max_shared_per_block() as usize;
+        let queries = ((shared - MANY_FIXED) / QUERY_BYTES).min(QUERIES_MAX);
+        let many = Many { prepare: many("select_prepare_many")?, score: many("select_score_many")?, queries };
+        many.score.allow_shared(many.shared())?;
         Ok(Kernels {
             prepare: [function("select_prepare_packed")?, function("select_prepare_plain")?],
             score: [function("select_score_packed")?, function("select_score_plain")?],
             best: function("select_best")?,
+            many,
         })
     }
 }
@@ -94,8 +119,12 @@ pub(crate) fn select<F: KvFormat>(
     let stride = most.next_multiple_of(4);
     let rows_at_once = (SCORE_BYTES_MAX / (stride * 4).max(1)).clamp(1, len);
     let scores = device.scratch(Bytes((rows_at_once * stride * 4) as u64));
-    let prepared_heads = heads.next_multiple_of(8);
-    let prepared = device.scratch(Bytes((rows_at_once * prepared_heads * WIDTH * 4) as u64));
+    let is_many = super::is_packed::<F>() && len >= MANY_ROWS && heads <= MANY_HEADS;
+    let prepared_bytes = match is_many {
+        true => QUERY_BYTES + MANY_HEADS * size_of::<f32>(),
+        false => heads.next_multiple_of(8) * WIDTH * 4,
+    };
+    let prepared = device.scratch(Bytes((rows_at_once * prepared_bytes) as u64));
     for first_row in (0..len).step_by(rows_at_once) {
         let rows = rows_at_once.min(len - first_row);
         let argument = IndexerArgument {
@@ -109,17 +138,20 @@ pub(crate) fn select<F: KvFormat>(
             stride: stride as u32,
             reserved: 0,
         };
-        launch::<F>(device, &argument, [queries, weights], [&prepared, &scores], &chosen);
+        match is_many {
+            true => score_many(device, &argument, [queries, weights], [&prepared, &scores], most),
+            false => score::<F>(device, &argument, [queries, weights], [&prepared, &scores]),
+        }
+        best(device, &argument, &scores, &chosen);
     }
     DeviceSelection::Chosen(chosen)
 }
 
-fn launch<F: KvFormat>(
+fn score<F: KvFormat>(
     device: &Device,
     argument: &IndexerArgument,
     [queries, weights]: [&DeviceRows; 2],
     [prepared, scores]: [&Scratch; 2],
-    chosen: &Chosen,
 ) {
     let kernels = &device.kernels.select;
     let (view, rows) = (device.step(), argument.rows);
@@ -138,14 +170,64 @@ fn launch<F: KvFormat>(
     // SAFETY: a block row per row of the launch; `scores` has `stride` floats for each, at least as many as the row
     // sees; the banks have the blocks of every finished row.
     unsafe { device.launch(super::of_format::<F>(&kernels.score[0], &kernels.score[1]), score, &args) };
+}
+
+/// The same for many rows; `most` keys are seen at most.
+fn score_many(
+    device: &Device,
+    argument: &IndexerArgument,
+    [queries, weights]: [&DeviceRows; 2],
+    [prepared, scores]: [&Scratch; 2],
+    most: usize,
+) {
+    let Many { prepare, score, queries: stages } = &device.kernels.select.many;
+    let (view, rows) = (device.step(), argument.rows as usize);
+    let scaled = prepared.address().offset((rows * QUERY_BYTES) as u64);
     let args = Args::new()
         .with(view)
+        .with(queries.address())
+        .with(weights.address())
+        .with(prepared.address())
+        .with(scaled)
+        .with(*argument);
+    let blocks = (rows * MANY_HEADS * 32).div_ceil(PREPARE_THREADS);
+    // SAFETY: a warp per head of the launch's rows; `prepared` has room for their queries and, behind them, their weights.
+    unsafe { device.launch(prepare, Launch::new(blocks as u32, PREPARE_THREADS as u32), &args) };
+    let tiles = most.div_ceil(TILE_KEYS).max(1);
+    // Some blocks for every multiprocessor: later rows see more keys.
+    let chunks = (3 * device.gpu.multiprocessors() as usize).div_ceil(tiles).min(rows.div_ceil(16));
+    let chunk = rows.div_ceil(chunks);
+    let args = Args::new()
+        .with(view)
+        .with(prepared.address())
+        .with(scaled)
+        .with(scores.address())
+        .with(*argument)
+        .with(chunk as u32)
+        .with(*stages as u32);
+    let grid = [tiles as u32, rows.div_ceil(chunk) as u32, 1];
+    let launch = Launch::new(1, MANY_THREADS).grid(grid).shared(device.kernels.select.many.shared());
+    // SAFETY: `scores` has `stride` floats for each of the launch's rows, at least as many as the row sees; the banks have
+    // the blocks of every finished row; the ring has room for `stages` queries.
+    unsafe { device.launch(score, launch, &args) };
+}
+
+fn best(device: &Device, argument: &IndexerArgument, scores: &Scratch, chosen: &Chosen) {
+    let args = Args::new()
+        .with(device.step())
         .with(scores.address())
         .with(chosen.rows.address())
         .with(chosen.counts.address())
         .with(*argument);
     // SAFETY: a block per row of the launch; `chosen` has `top` places and a count for every row of the step.
-    unsafe { device.launch(&kernels.best, Launch::new(rows, BEST_THREADS), &args) };
+    unsafe { device.launch(&device.kernels.select.best, Launch::new(argument.rows, BEST_THREADS), &args) };
+}
+
+impl Many {
+    /// Shared memory of a block of threads: the queries, and what aligns them.
+    fn shared(&self) -> u32 {
+        (self.queries * QUERY_BYTES + 1024) as u32
+    }
 }
 
 /// A selection for the host. Blocks.

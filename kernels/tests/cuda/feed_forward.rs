@@ -63,7 +63,7 @@ fn check(cuda: &TestCuda, site: &Site, batches: &[usize]) {
         println!("{:?} {} experts, {batch} rows: {error:.1e}", site.types, site.stack);
         // Two products, one after the other.
         assert!(
-            error < 2.0 * bound(batch, site.width * site.hidden),
+            error < 2.0 * bound(site.types[0], batch, site.width * site.hidden),
             "{:?}, {batch} rows: off by {error:e}",
             site.types
         );
@@ -113,6 +113,8 @@ fn experts_whose_rows_do_not_fill_panels_are_kept_apart() {
 fn experts_of_the_published_models_shapes_are_those_of_the_cpu() {
     check(&cuda(), &Site { types: [IQ2_XXS, Q2_K, Q8_0], stack: 32, width: 2048, hidden: 4096 }, &[1, 4, 130]);
     check(&cuda(), &Site { types: [Q4_K, Q4_K, Q8_0], stack: 16, width: 3072, hidden: 7168 }, &[1, 60]);
+    // Tile after tile of every width for each block of threads.
+    check(&cuda(), &Site { types: [IQ2_XXS, Q2_K, Q8_0], stack: 40, width: 1280, hidden: 1024 }, &[690]);
 }
 
 #[test]

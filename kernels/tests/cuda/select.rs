@@ -63,15 +63,16 @@ fn choices<F: KvFormat>(
 fn exact_scores_give_exactly_the_cpus_choice() {
     // With these head counts and weights every score is exact in f32, whatever the order of additions; a zero query
     // ties everything.
-    for heads in [8usize, 32] {
+    for (heads, counts) in [(8usize, [70, 1]), (32, [70, 1]), (32, [40, 1]), (8, [5, 300])] {
         let mut pair = filled::<PackedRows>([2600, 700]);
-        let mut queries = rows(83, 71, heads * WIDTH);
+        let len = counts[0] + counts[1];
+        let mut queries = rows(83, len, heads * WIDTH);
         queries.row_mut(3).fill(0.0);
         let weights: Vec<f32> =
-            numbers(84, 71 * heads).iter().map(|value| if *value < 0.0 { -0.25 } else { 0.5 }).collect();
-        let [want, got] = choices(&mut pair, [70, 1], 96, &queries, &Rows::from_values(heads, weights));
+            numbers(84, len * heads).iter().map(|value| if *value < 0.0 { -0.25 } else { 0.5 }).collect();
+        let [want, got] = choices(&mut pair, counts, 96, &queries, &Rows::from_values(heads, weights));
         assert_eq!(got.of(3), Some(&(0..96).collect::<Vec<u32>>()[..]), "the lower row wins a tie");
-        assert_eq!(got, want, "{heads} heads");
+        assert_eq!(got, want, "{heads} heads, {counts:?} rows");
     }
 }
 
@@ -85,7 +86,7 @@ fn rows_that_see_no_more_than_they_may_choose_see_all() {
 
 #[test]
 fn products_shapes_choose_what_the_cpu_chooses() {
-    for (heads, top, counts) in [(64, 512, [40, 1]), (64, 1024, [3, 1]), (5, 16, [130, 2])] {
+    for (heads, top, counts) in [(64, 512, [40, 1]), (64, 1024, [3, 1]), (5, 16, [130, 2]), (64, 512, [90, 37])] {
         chosen_alike::<PackedRows>([6000, 5000], heads, top, counts);
         chosen_alike::<PlainRows>([6000, 5000], heads, top, counts);
     }
@@ -93,7 +94,7 @@ fn products_shapes_choose_what_the_cpu_chooses() {
 
 #[test]
 fn choices_under_a_sanitizer() {
-    for (heads, top, counts) in [(64, 96, [3, 1]), (5, 16, [20, 2])] {
+    for (heads, top, counts) in [(64, 96, [3, 1]), (5, 16, [20, 2]), (64, 96, [60, 9])] {
         chosen_alike::<PackedRows>([700, 500], heads, top, counts);
         chosen_alike::<PlainRows>([700, 500], heads, top, counts);
     }
