@@ -4,6 +4,9 @@ use anyhow::Context;
 use ds4_model::{LogitsWanted, Model, Segment, StepBatch};
 use ds4_units::{BankId, Bytes, TokenId, TokenPos, Tokens};
 
+/// Tokens from the beginning of one stranger's text to that of the next.
+const APART: usize = 449;
+
 /// Copies of a conversation that go on side by side.
 pub(crate) struct Forks {
     banks: Vec<BankId>,
@@ -67,6 +70,20 @@ impl Conversation {
         let forks = (0..count).map(|_| self.model.fork(self.bank, at).map(|(bank, _)| bank));
         let banks = forks.collect::<Result<_, _>>()?;
         Ok(Forks { banks, held: self.held })
+    }
+
+    /// So many conversations that have nothing in common, each as long as this one: the tokens from other places on.
+    pub(crate) fn strangers(&mut self, count: usize, tokens: &[u32], rows: usize) -> anyhow::Result<Forks> {
+        let (own, held) = (self.bank, self.held);
+        let mut banks = Vec::new();
+        for index in 0..count {
+            (self.bank, self.held) = (self.model.open_bank(), 0);
+            banks.push(self.bank);
+            let text: Vec<u32> = tokens.iter().copied().cycle().skip((index + 1) * APART).take(held).collect();
+            self.feed(&text, rows)?;
+        }
+        (self.bank, self.held) = (own, held);
+        Ok(Forks { banks, held })
     }
 
     /// Writes so many tokens in every copy, all copies in each step: the device chooses tokens, and each copy goes on

@@ -7,7 +7,7 @@
 use crate::conversation::Conversation;
 use crate::journal::{Chosen, Launched};
 use crate::truth::{Side, Sides};
-use crate::work::{Part, Work};
+use crate::work::{self, Part, Work};
 use ds4_gpu::cuda::{KernelRun, KernelTrace};
 use ds4_kernels::ceilings::Ceilings;
 use ds4_kernels::cuda::{Cuda, CudaOptions, ceilings};
@@ -82,16 +82,19 @@ impl Bench<'_> {
                 |conversation| if last { step(conversation) } else { conversation.aside(step) },
             )?;
         }
-        self.table(
-            &format!("A prompt's step of {} rows, up to {}", tokens.len(), self.side.conversation.held()),
-            &steps,
-        )
+        let title = format!("A prompt's step of {} rows, up to {}", tokens.len(), self.side.conversation.held());
+        self.table(&title, &routes, &steps)
     }
 
     /// Steps of answers that are forgotten afterwards.
     fn answers(&mut self, company: usize, tokens: &[u32]) -> anyhow::Result<()> {
+        // Answers to one prompt would choose the same experts more often than those to many.
+        let open = |conversation: &mut Conversation| match company {
+            1 => conversation.forks(1),
+            _ => conversation.strangers(company, tokens, ROWS),
+        };
         let mut routes = Vec::new();
-        let mut forks = self.side.conversation.forks(company)?;
+        let mut forks = open(&mut self.side.conversation)?;
         for _ in 0..STEPS {
             self.side.journal().keep_routes();
             self.side.conversation.write(&mut forks, 1, tokens)?;
@@ -100,7 +103,7 @@ impl Bench<'_> {
         self.side.conversation.close(forks);
         // Those of a step in the middle stand for all.
         let routes = routes.swap_remove(STEPS / 2);
-        let mut forks = self.side.conversation.forks(company)?;
+        let mut forks = open(&mut self.side.conversation)?;
         let mut steps = Steps::default();
         for index in 0..STEPS {
             self.measure(&mut steps, &routes, |conversation| conversation.write(&mut forks, 1, tokens))?;
@@ -111,7 +114,7 @@ impl Bench<'_> {
         self.side.conversation.close(forks);
         let held = self.side.conversation.held();
         let title = if company == 1 { "A token".to_owned() } else { format!("{company} tokens of as many answers") };
-        self.table(&format!("{title} at {held}, recorded"), &steps)
+        self.table(&format!("{title} at {held}, recorded"), &routes, &steps)
     }
 
     /// Notes the kernels of a step, and the operations of the first one.
@@ -142,12 +145,14 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn table(&self, title: &str, steps: &Steps) -> anyhow::Result<()> {
+    fn table(&self, title: &str, routes: &Chosen, steps: &Steps) -> anyhow::Result<()> {
         let parts = steps.parts();
         let whole: f64 = parts.values().map(|row| row.seconds).sum();
         let floor = |work: Work| (work.bytes / self.ceilings.read).max(work.operations / self.ceilings.operations);
         let all: f64 = parts.values().map(|row| floor(row.work)).sum();
         println!("### {title}: {:.3} ms, {:.0} % of the ceiling\n", whole * 1e3, 100.0 * all / whole);
+        let reached: usize = routes.iter().map(|layer| work::reached(layer)).sum();
+        println!("Rows chose {:.1} experts a layer in the mean.\n", reached as f64 / routes.len().max(1) as f64);
         println!("| kernels | launches | ms | of the step | GB | GB/s | GFLOP | TFLOP/s | of the ceiling |");
         println!("|---|---|---|---|---|---|---|---|---|");
         let mut sorted: Vec<_> = parts.iter().collect();

@@ -156,13 +156,18 @@ pub(crate) fn merging(streams: [usize; 2], merge: [usize; 2]) -> Work {
     Work::of_rows(&[streams, streams, [streams[0], streams[1] / 4], merge])
 }
 
+/// Experts that rows chose together.
+pub(crate) fn reached(routes: &[[u32; EXPERTS_USED]]) -> usize {
+    routes.iter().flatten().collect::<BTreeSet<_>>().len()
+}
+
 /// The experts that rows chose, up and down. `formats`: gate, linear part, down.
 pub(crate) fn routed_experts(
     routes: &[[u32; EXPERTS_USED]],
     rows: usize,
     [gate, up, down]: [Format; 3],
 ) -> [(Part, Work); 2] {
-    let used = routes.iter().flatten().copied().collect::<BTreeSet<u32>>().len() as f64;
+    let used = reached(routes) as f64;
     let work = |matrices: &[Format]| {
         let elements: usize = matrices.iter().map(|matrix| matrix.elements()).sum();
         let bytes: f64 = matrices.iter().map(|matrix| matrix.bytes()).sum();
