@@ -395,6 +395,7 @@ fn plan(command: &Command, matches: &ArgMatches) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ds4_engine::SyncMode;
 
     fn read(arguments: &[&str]) -> Result<Config, ConfigError> {
         let arguments: Vec<OsString> =
@@ -430,6 +431,8 @@ mod tests {
             (&["--kv-rounding", "maybe"], "--kv-rounding"),
             (&["--frobnicate"], "--frobnicate"),
             (&["--kv-disk-space-mb", "5"], "--kv-disk-dir"),
+            (&["--kv-sync", "full"], "--kv-disk-dir"),
+            (&["--kv-disk-dir", "d", "--kv-sync", "twice"], "--kv-sync"),
             (&["--kv-disk-dir", "d", "--kv-cache-cold-max-tokens", "5"], "--kv-cache-cold-max-tokens 5"),
             (&["--cors-origin", "example.org"], "--cors-origin"),
             (&["--cors-origin", "https://example.org/"], "--cors-origin"),
@@ -446,7 +449,10 @@ mod tests {
         let disk = read(&["--kv-disk-dir", "d", "--kv-disk-space-mb", "0"]).unwrap().disk.unwrap();
         assert_eq!((disk.folder.to_str(), disk.budget, disk.min_tokens.0), (Some("d"), Bytes::gib(4), 512));
         assert_eq!((disk.cold_max_tokens.0, disk.interval_tokens.0), (30_000, 2048));
-        assert_eq!((disk.trim_tokens.0, disk.align_tokens.0), (32, 128));
+        assert_eq!((disk.trim_tokens.0, disk.align_tokens.0, disk.sync), (32, 128, SyncMode::Data));
+        let modes =
+            ["full", "none"].map(|mode| read(&["--kv-disk-dir", "d", "--kv-sync", mode]).unwrap().disk.unwrap().sync);
+        assert_eq!(modes, [SyncMode::Full, SyncMode::None]);
     }
 
     #[test]

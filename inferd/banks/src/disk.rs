@@ -34,6 +34,8 @@ pub trait Disk: Send + Sync {
     fn remove(&self, folder: &str, file: &str) -> io::Result<()>;
     /// Makes the folder's names last through a power loss.
     fn sync(&self, folder: &str) -> io::Result<()>;
+    /// Makes everything last through a power loss that was written so far, whoever wrote it.
+    fn sync_everything(&self) -> io::Result<()>;
     /// Sets the time of last use to now.
     fn touch(&self, folder: &str, file: &str) -> io::Result<()>;
     /// Bytes this user may still write, and the size of the file system.
@@ -42,12 +44,24 @@ pub trait Disk: Send + Sync {
     fn now(&self) -> u64;
 }
 
+/// What a save waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncMode {
+    /// The file's bytes and every fact about it, and its name.
+    Full,
+    /// Its bytes and what is needed to read them, and its name.
+    #[default]
+    Data,
+    /// Nothing: a power loss may cost what was saved. What it leaves of a file is never taken for whole.
+    None,
+}
+
 /// A file being written, from its beginning to its end.
 pub trait WriteFile {
     /// Appends all of `bytes`.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Makes what was written last through a power loss.
-    fn sync(&mut self) -> io::Result<()>;
+    /// Makes what was written last through a power loss, as far as `mode` says.
+    fn sync(&mut self, mode: SyncMode) -> io::Result<()>;
 }
 
 /// A file being read.

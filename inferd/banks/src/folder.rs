@@ -1,6 +1,6 @@
 //! The real file system: a folder that is this user's alone.
 
-use crate::disk::{Disk, FileFacts, ReadFile, WriteFile};
+use crate::disk::{Disk, FileFacts, ReadFile, SyncMode, WriteFile};
 use ds4_units::Bytes;
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -147,6 +147,10 @@ impl Disk for Folder {
         File::from(self.subfolder(folder)?.try_clone()?).sync_all()
     }
 
+    fn sync_everything(&self) -> io::Result<()> {
+        Ok(nix::unistd::syncfs(&self.folder)?)
+    }
+
     fn touch(&self, folder: &str, file: &str) -> io::Result<()> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let file = File::from(openat(self.subfolder(folder)?, file, flags, Mode::empty())?);
@@ -195,8 +199,12 @@ impl WriteFile for Written {
         self.0.write_all(bytes)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
-        self.0.sync_data()
+    fn sync(&mut self, mode: SyncMode) -> io::Result<()> {
+        match mode {
+            SyncMode::Full => self.0.sync_all(),
+            SyncMode::Data => self.0.sync_data(),
+            SyncMode::None => Ok(()),
+        }
     }
 }
 

@@ -26,7 +26,7 @@ mod store;
 mod transcript;
 
 pub use catalog::{Catalog, Described, Entry, Listed};
-pub use disk::{Disk, FileFacts, ReadFile, WriteFile};
+pub use disk::{Disk, FileFacts, ReadFile, SyncMode, WriteFile};
 pub use folder::{Folder, FolderError};
 pub use format::{FileFault, Remembered, SaveReason};
 pub use identity::{Geometry, Identity, IdentityDigest};

@@ -148,9 +148,10 @@ impl<R: Send + 'static> Service<R> {
         Some(LoadTicket(ticket))
     }
 
-    /// Lets everything that waits be written, and ends the threads.
+    /// Lets everything that waits be written and made to last, and ends the threads.
     pub fn close(self) {
         self.loads.close();
         self.saves.close();
+        self.store.make_last();
     }
 }

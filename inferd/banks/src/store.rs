@@ -12,7 +12,7 @@ pub(crate) use part::{Part, Wanted, read_part};
 pub use save::{NotSaved, Saved};
 pub(crate) use scan::{DESCRIPTION, read_front};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, SyncMode};
 use crate::format::{FileFault, Remembered, SaveReason};
 use crate::identity::{Geometry, Identity, IdentityDigest};
 use crate::index::{Entry, EntryId, Index, Stray};
@@ -34,6 +34,8 @@ pub struct StoreOptions {
     pub budget: Bytes,
     /// Shorter conversations are neither saved nor looked for.
     pub min_tokens: u32,
+    /// What a save waits for.
+    pub sync: SyncMode,
 }
 
 /// Conversations of one identity in a folder.

@@ -9,7 +9,7 @@ use crate::interrupt::Interrupt;
 use closest::{Closest, closest};
 use ds4_api::{Explained, Explainer, RequestKind, Settings};
 use ds4_banks::{
-    Catalog, Disk, Folder, Found, Geometry, Listed, Piece, PieceKind, Store, StoreOptions, Summary, read_said,
+    Catalog, Disk, Folder, Found, Geometry, Listed, Piece, PieceKind, Store, StoreOptions, Summary, SyncMode, read_said,
 };
 use ds4_boot::ModelFile;
 use ds4_host::{Exit, printable_path};
@@ -152,7 +152,8 @@ fn hit(
         });
         let Some(geometry) = summary.map(|summary| geometry(summary, context)).next() else { continue };
         let Ok(folder) = Folder::existing(&args.folder.kv_disk_dir) else { continue };
-        let options = StoreOptions { budget: Bytes(u64::MAX), min_tokens: args.kv_cache_min_tokens };
+        let (min_tokens, sync) = (args.kv_cache_min_tokens, SyncMode::default());
+        let options = StoreOptions { budget: Bytes(u64::MAX), min_tokens, sync };
         let store = Store::look_into(Box::new(folder), &identity, geometry, options)?;
         let pieces = request.record.parts().map(|part| match part.content {
             PartContent::Control => Piece { kind: PieceKind::Control, text: &[], tokens: part.tokens },

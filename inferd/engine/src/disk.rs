@@ -2,7 +2,7 @@
 
 use ds4_banks::{
     BankBytes, Folder, FolderError, Geometry, Identity, Kept, LoadTicket, Loaded, Miss, Piece, PieceEnd, PieceKind,
-    Remembered, SaveReason, Service, Snapshot, Stats, Store, StoreOptions, Transcript, Unusable,
+    Remembered, SaveReason, Service, Snapshot, Stats, Store, StoreOptions, SyncMode, Transcript, Unusable,
 };
 use ds4_model::{AnswerMemory, BankImage, ImageCheck, Model, PartContent, PromptRecord, SampledPart, Tokenizer};
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
@@ -33,6 +33,8 @@ pub struct DiskOptions {
     pub trim_tokens: Tokens,
     /// And at a multiple of so many tokens; 0 anywhere.
     pub align_tokens: Tokens,
+    /// What a save waits for; what is saved when the worker stops is made to last in any case.
+    pub sync: SyncMode,
 }
 
 /// A folder that cannot be used.
@@ -75,7 +77,7 @@ impl DiskBanks {
             context: model.info().context.0,
             vocabulary: model.info().vocabulary as u32,
         };
-        let limits = StoreOptions { budget: options.budget, min_tokens: options.min_tokens.0 };
+        let limits = StoreOptions { budget: options.budget, min_tokens: options.min_tokens.0, sync: options.sync };
         let folder: &Path = &options.folder;
         let store = Store::open(Box::new(Folder::open(folder)?), &identity, geometry, limits);
         let check = model.image_check();

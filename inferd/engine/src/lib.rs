@@ -41,7 +41,7 @@ mod warm;
 pub use account::{Account, Observe};
 pub use clock::Watch;
 pub use disk::{DiskBanks, DiskError, DiskOptions};
-pub use ds4_banks::{Eviction, HitKind, Miss, Quarantine, SaveReason, Stats as DiskStats};
+pub use ds4_banks::{Eviction, HitKind, Miss, Quarantine, SaveReason, Stats as DiskStats, SyncMode};
 pub use ds4_governor::Refusal;
 pub use ds4_model::{AnswerSummary, CallEvent, Channel};
 pub use ds4_parking::Stats as ParkedStats;

@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 use clap::Args;
-use ds4_engine::DiskOptions;
+use ds4_engine::{DiskOptions, SyncMode};
 use ds4_units::{Bytes, Tokens};
 use std::path::PathBuf;
 
@@ -66,6 +66,26 @@ pub(super) struct DiskArgs {
         requires = "kv_disk_dir"
     )]
     kv_cache_boundary_align_tokens: u32,
+
+    /// What a save waits for, so that it outlives a power loss: all of the file (full), what reading it needs (data), or
+    /// nothing (none); a worker that stops waits for everything
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_enum,
+        default_value = "data",
+        env = "DS4_KV_SYNC",
+        requires = "kv_disk_dir"
+    )]
+    kv_sync: Sync,
+}
+
+/// The spellings of [`SyncMode`].
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Sync {
+    Full,
+    Data,
+    None,
 }
 
 impl DiskArgs {
@@ -85,6 +105,11 @@ impl DiskArgs {
             interval_tokens: Tokens(self.kv_cache_continued_interval_tokens),
             trim_tokens: Tokens(self.kv_cache_boundary_trim_tokens),
             align_tokens: Tokens(self.kv_cache_boundary_align_tokens),
+            sync: match self.kv_sync {
+                Sync::Full => SyncMode::Full,
+                Sync::Data => SyncMode::Data,
+                Sync::None => SyncMode::None,
+            },
         }))
     }
 }

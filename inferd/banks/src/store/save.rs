@@ -2,10 +2,10 @@
 
 use super::Store;
 use super::scan::parent_of;
-use crate::disk::WriteFile;
+use crate::disk::SyncMode;
 use crate::format::{
-    FRONT_LEN, Front, HEAD_LEN, Header, Parent, Remembered, RememberedId, SectionKind, encode_record, encode_table,
-    encode_tools,
+    FRONT_LEN, Front, HEAD_LEN, Header, Parent, Remembered, RememberedId, SaveReason, SectionKind, encode_record,
+    encode_table, encode_tools,
 };
 use crate::index::{EntryId, NewEntry};
 use crate::keys::Keys;
@@ -204,6 +204,15 @@ impl Store {
         encoded.front.parent.and_then(|parent| index.named(parent.name))
     }
 
+    /// Makes everything last that was saved without waiting for it. For a worker that stops; blocks on the disk.
+    pub(crate) fn make_last(&self) {
+        if self.options.sync == SyncMode::None
+            && let Err(error) = self.disk.sync_everything()
+        {
+            warn!(%error, "a power loss may cost conversations that were saved");
+        }
+    }
+
     /// Writes, syncs, renames, syncs the folder. On an error nothing is left behind, as far as the disk lets us.
     fn write(&self, encoded: &Encoded, snapshot: &Snapshot) -> Result<(), NotSaved> {
         let (temporary, file) = (encoded.name.temporary_file(), encoded.name.file());
@@ -212,6 +221,9 @@ impl Store {
             self.remove_file(&temporary);
         });
         let result = result.and_then(|()| {
+            if self.options.sync == SyncMode::None {
+                return Ok(());
+            }
             self.disk.sync(&self.folder).inspect_err(|_| {
                 // Whether the name would last is not known: without it, nobody relies on it.
                 self.remove_file(&file);
@@ -247,7 +259,11 @@ impl Store {
             file.write_all(snapshot.bank.block(index))?;
         }
         file.write_all(&encoded.tools)?;
-        WriteFile::sync(&mut *file)
+        match (self.options.sync, snapshot.reason) {
+            (SyncMode::None, _) => Ok(()),
+            (_, SaveReason::Shutdown) => file.sync(SyncMode::Full),
+            (mode, _) => file.sync(mode),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! A process that dies, or a power loss, at every call of a save.
 
 use crate::support::disk::MemDisk;
-use crate::support::{find, open, quarantined, restore, save};
-use ds4_banks::NotSaved;
+use crate::support::{GEOMETRY, find, identity, open, options, quarantined, restore, save};
+use ds4_banks::{Loaded, NotSaved, Service, Store, StoreOptions, SyncMode, Unusable};
 use std::io::ErrorKind;
 
 const OLD: &str = "<1 abcdefgh~";
@@ -127,4 +127,31 @@ fn a_disk_that_stays_full_is_left_alone_for_a_while() {
     assert!(matches!(save(&store, NEW), Err(NotSaved::Paused)));
     disk.later(120);
     save(&store, NEW).unwrap();
+}
+
+#[test]
+fn without_waiting_a_power_loss_may_cost_what_was_saved_and_never_loads_wrongly() {
+    let eager = StoreOptions { sync: SyncMode::None, ..options(1 << 20) };
+    let disk = prepared();
+    let store = Store::open(Box::new(disk.clone()), &identity(), GEOMETRY, eager).unwrap();
+    save(&store, NEW).unwrap();
+    let (mut lost, mut kept) = (0, 0);
+    for left in disk.after_power_loss() {
+        let store = open(left, 1 << 20);
+        for prompt in [OLD_PROMPT, OTHER_PROMPT] {
+            assert!(restore(&store, prompt).is_some(), "{prompt} was made to last before");
+        }
+        // Restores of the support module compare every byte.
+        let whole = restore(&store, NEW_PROMPT).is_some_and(|loaded| loaded.transcript.len() == 18);
+        *if whole { &mut kept } else { &mut lost } += 1;
+        assert!(matches!(save(&store, NEW), Ok(_) | Err(NotSaved::Stored)));
+        assert_eq!(restore(&store, NEW_PROMPT).unwrap().transcript.len(), 18);
+    }
+    assert!(lost > 0 && kept > 0, "{lost} states without it, {kept} with it");
+
+    // A worker that stops waits for it.
+    Service::start(store, Ok::<Loaded, Unusable>).unwrap().close();
+    for left in disk.after_power_loss() {
+        assert_eq!(restore(&open(left, 1 << 20), NEW_PROMPT).unwrap().transcript.len(), 18);
+    }
 }

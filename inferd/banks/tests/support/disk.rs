@@ -1,6 +1,6 @@
 //! A disk in memory that can stop at any call, and what could be left of it after a power loss.
 
-use ds4_banks::{Disk, FileFacts, ReadFile, WriteFile};
+use ds4_banks::{Disk, FileFacts, ReadFile, SyncMode, WriteFile};
 use ds4_units::Bytes;
 use std::collections::BTreeMap;
 use std::io;
@@ -273,6 +273,16 @@ impl Disk for MemDisk {
         })
     }
 
+    fn sync_everything(&self) -> io::Result<()> {
+        self.sync("")?;
+        self.with(|state| {
+            for inode in &mut state.inodes {
+                inode.synced = Some(inode.data.clone());
+            }
+            Ok(())
+        })
+    }
+
     fn touch(&self, folder: &str, file: &str) -> io::Result<()> {
         self.with(|state| {
             state.call()?;
@@ -313,7 +323,8 @@ impl WriteFile for Open {
         })
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&mut self, mode: SyncMode) -> io::Result<()> {
+        assert_ne!(mode, SyncMode::None, "a call that does nothing");
         self.disk.with(|state| {
             state.call()?;
             let inode = &mut state.inodes[self.inode];

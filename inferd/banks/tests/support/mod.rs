@@ -6,7 +6,7 @@ pub mod seal;
 
 use ds4_banks::{
     BankBytes, Found, Geometry, Identity, Loaded, NotSaved, Piece, PieceEnd, PieceKind, Remembered, SaveReason, Saved,
-    Snapshot, Store, StoreOptions, Transcript,
+    Snapshot, Store, StoreOptions, SyncMode, Transcript,
 };
 use ds4_units::{Bytes, TokenId};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub fn identity() -> Identity {
 }
 
 pub fn options(budget: u64) -> StoreOptions {
-    StoreOptions { budget: Bytes(budget), min_tokens: 1 }
+    StoreOptions { budget: Bytes(budget), min_tokens: 1, sync: SyncMode::Data }
 }
 
 /// Sizes in the proportions of a real model: a recurrent part weighs as much as a turn.

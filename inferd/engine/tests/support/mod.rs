@@ -9,7 +9,7 @@ pub mod vocabulary;
 use codec::PlainCodec;
 use ds4_engine::{
     Account, DiskBanks, DiskOptions, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, Keep,
-    RequestFault, Sampling, Stores, Watch,
+    RequestFault, Sampling, Stores, SyncMode, Watch,
 };
 use ds4_governor::{Census, Floors, Governor, Observation, Source};
 use ds4_model::{AnswerMemory, AnswerReader, Conversation, LoadedModel, Prompt, PromptCodec, PromptRecord, Tokenizer};
@@ -109,6 +109,7 @@ impl<C: PromptCodec + 'static> Bench<C> {
             interval_tokens: Tokens(interval),
             trim_tokens: Tokens(32),
             align_tokens: Tokens(128),
+            sync: SyncMode::Data,
         };
         let disk = DiskBanks::open(&disk, [1; 32], "test/1", &model, tokenizer.clone()).unwrap();
         disk.recall_into(memory);
