@@ -20,7 +20,7 @@ struct Attention {
     // For queries as they were multiplied, which are normalised and turned with attention.
     Rope rope;
     float epsilon;
-    uint32_t reserved;
+    uint32_t oldest;  // no query sees rows of positions before this one
 };
 
 // The rows that one query sees, in order: raw ones, then compressed ones.
@@ -33,7 +33,7 @@ struct Keys {
     __device__ __forceinline__ Keys(const Attention &a, const Step &step, uint32_t row)
         : a(a), segment(step.segments[step.row_segments[row]]), chosen(nullptr) {
         const uint32_t position = step.positions[row];
-        raw = min(position + 1, WINDOW);
+        raw = min(position + 1 - min(a.oldest, position), WINDOW);
         first_raw = position + 1 - raw;
         uint32_t compressed = a.ratio ? (position + 1) / a.ratio : 0;
         if (a.chosen && a.counts[row] != ALL) {

@@ -1,7 +1,7 @@
 //! The operations a model graph is written against. [`crate::reference::Cpu`] is the truth; every other backend is
 //! checked against it, operation by operation.
 
-use crate::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, StreamsPlace, WindowPlace};
 use crate::compression::Compressor;
 use crate::experts::{EXPERTS_USED, ExpertConstants};
 use crate::hyper_connection::{HyperConstants, Mixed};
@@ -11,6 +11,7 @@ use crate::step::Step;
 use crate::{Matrix, MatrixError, Rows};
 use ds4_gpu::{MemoryPiece, RangeError};
 use ds4_units::{Bytes, TokenId};
+use std::ops::Range;
 
 /// Why a backend could not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -134,13 +135,24 @@ pub struct Settling<'a, B: Backend> {
 /// A compressor with the products it takes: values and gates.
 pub type Feed<'a, B> = (&'a Compressor<<B as Backend>::Vector>, <B as Backend>::Rows, <B as Backend>::Rows);
 
+/// What the operations of a step end with.
+#[derive(Debug)]
+pub struct Produced<R> {
+    /// Of the wanted rows; nothing where none is wanted.
+    pub logits: Option<R>,
+    /// What a [`Backend::replay`] of a part of the step will need.
+    pub kept: Vec<R>,
+}
+
 /// What a step gives back.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Computed {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Computed<R> {
     /// The logits that were asked for, row after row.
     pub logits: Vec<f32>,
     /// The token of every wanted row's largest logit, the lowest of equal ones; none where a logit is not finite.
     pub best: Vec<Option<TokenId>>,
+    /// What the operations kept, in their order. It can be read until the next step is computed, and not after it.
+    pub kept: Vec<R>,
 }
 
 /// A device and its tensors.
@@ -178,6 +190,10 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// Prompt rows in one step from which on more rows make no row cheaper.
     const PREFILL_ROWS: usize;
 
+    /// Rows of a step of which a part may be done once more: with more of them, what is computed may differ in its last
+    /// bits from what a step of one row gives, or too much would have to be kept.
+    const REPLAY_ROWS: usize;
+
     /// Memory beyond weights and banks, by what it is for.
     fn memory(&self) -> Vec<(&'static str, Bytes)>;
 
@@ -196,9 +212,21 @@ pub trait Backend: Send + Sync + Sized + 'static {
         _repeats: &Self::Repeats,
         step: &mut Step<'a, Self::Bank>,
         full: &[usize],
-        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Option<Self::Rows>,
-    ) -> Result<Computed, BackendError> {
+        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Produced<Self::Rows>,
+    ) -> Result<Computed<Self::Rows>, BackendError> {
         compute(self, step, full, operations)
+    }
+
+    /// Does a part of the last computed step once more, from what it kept: `operations` only store. Blocks until all of
+    /// it is done.
+    fn replay<'a>(
+        &self,
+        step: &mut Step<'a, Self::Bank>,
+        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>),
+    ) -> Result<(), BackendError> {
+        self.prepare(step)?;
+        operations(self, step);
+        self.finish()
     }
 
     /// Memory that a step like this one would take at most, beside weights and banks and beyond what steps have taken
@@ -208,7 +236,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
         &self,
         step: &mut Step<'a, Self::Bank>,
         take: bool,
-        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Option<Self::Rows>,
+        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Produced<Self::Rows>,
     ) -> Result<Bytes, BackendError> {
         let _ = (step, take, operations);
         Ok(Bytes::ZERO)
@@ -230,6 +258,9 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn new_bank(&self, sizes: BankSizes) -> Self::Bank;
     /// Prepares a bank to hold `tokens` tokens after the step about to run. When it fails the bank holds what it held.
     fn begin(&self, bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError>;
+    /// The same, going on from what the last step wrote, which is not committed and never will be: the next step reads
+    /// and writes the same copy of the recurrent part, so its segment has a single row.
+    fn begin_on_top(&self, bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError>;
     /// Makes the step's writes the bank's state.
     fn commit(&self, bank: &mut Self::Bank);
     /// A second bank with a copy of the first one's committed state.
@@ -285,6 +316,23 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn prepare(&self, step: &Step<'_, Self::Bank>) -> Result<(), BackendError>;
     /// Waits for the step's operations; an error means that none of them counts.
     fn finish(&self) -> Result<(), BackendError>;
+
+    /// The same values as rows of `width`.
+    fn reshaped(&self, rows: Self::Rows, width: usize) -> Self::Rows;
+    /// Rows of kept ones, which can be read as long as those.
+    fn part(&self, rows: &Self::Rows, range: Range<usize>) -> Self::Rows;
+    /// Adds the same number of other values.
+    fn add(&self, rows: &mut Self::Rows, others: &Self::Rows);
+    /// For every row the streams of the token before it: those of the row before it in `streams`, and for the first of a
+    /// segment, and where there are none, those that its bank keeps. An empty bank keeps zeros.
+    fn take_streams(
+        &self,
+        step: &Step<'_, Self::Bank>,
+        place: StreamsPlace,
+        streams: Option<&Self::Rows>,
+    ) -> Self::Rows;
+    /// Makes every segment's bank keep the streams of its last row.
+    fn leave_streams(&self, step: &mut Step<'_, Self::Bank>, place: StreamsPlace, streams: &Self::Rows);
 
     /// The four streams of every row, each the token's embedding.
     fn embed(&self, table: &Self::Matrix, step: &Step<'_, Self::Bank>) -> Self::Rows;
@@ -441,14 +489,15 @@ pub fn compute<'a, B: Backend>(
     backend: &B,
     step: &mut Step<'a, B::Bank>,
     full: &[usize],
-    operations: impl FnOnce(&B, &mut Step<'a, B::Bank>) -> Option<B::Rows>,
-) -> Result<Computed, BackendError> {
+    operations: impl FnOnce(&B, &mut Step<'a, B::Bank>) -> Produced<B::Rows>,
+) -> Result<Computed<B::Rows>, BackendError> {
     backend.prepare(step)?;
-    let rows = operations(backend, step).map(|rows| backend.download(rows)).transpose()?;
+    let Produced { logits, kept } = operations(backend, step);
+    let rows = logits.map(|rows| backend.download(rows)).transpose()?;
     backend.finish()?;
-    let Some(rows) = rows else { return Ok(Computed::default()) };
+    let Some(rows) = rows else { return Ok(Computed { logits: Vec::new(), best: Vec::new(), kept }) };
     let logits = full.iter().flat_map(|&row| rows.row(row)).copied().collect();
-    Ok(Computed { logits, best: rows.iter().map(best).collect() })
+    Ok(Computed { logits, best: rows.iter().map(best).collect(), kept })
 }
 
 /// [`Backend::attend_heads`] out of the operations that it stands for.

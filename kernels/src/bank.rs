@@ -66,6 +66,17 @@ pub struct WindowPlace {
     pub offset: usize,
     /// The ring.
     pub array: RowArray,
+    /// No query sees rows of positions before this one.
+    pub oldest: usize,
+}
+
+/// Where the recurrent part keeps the streams of the last token: `f32` values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamsPlace {
+    /// Byte offset in the recurrent part.
+    pub offset: usize,
+    /// Values.
+    pub floats: usize,
 }
 
 /// A layer's compressed rows in every block.

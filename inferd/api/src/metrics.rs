@@ -9,7 +9,7 @@ use ds4_engine::{DiskStats, Eviction, HitKind, Miss, Observatory, Quarantine, Sa
 use ds4_governor::{Class, Consumer, Domain, Reason, Verdict};
 use http::header;
 use prometheus::proto::MetricFamily;
-use prometheus::{Counter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{Counter, Gauge, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 use std::time::Duration;
 
 pub(crate) async fn metrics(State(shared): State<Shared>) -> Response {
@@ -59,6 +59,12 @@ impl Now {
         let counter = valid(Counter::new(name, help));
         counter.inc_by(value.as_secs_f64());
         valid(self.0.register(Box::new(counter)));
+    }
+
+    fn ratio(&self, name: &str, help: &str, value: f64) {
+        let gauge = valid(Gauge::new(name, help));
+        gauge.set(value);
+        valid(self.0.register(Box::new(gauge)));
     }
 
     fn gauge(&self, name: &str, help: &str, value: u64) {
@@ -149,6 +155,11 @@ fn engine(now: &Now, observatory: &Observatory) {
     now.counter("ds4_tokens_decoded_total", "Answer tokens computed", stats.decoded);
     now.counter("ds4_decode_steps_total", "Steps with at least one answer row", stats.decode_steps);
     now.counter("ds4_steps_total", "Steps", stats.steps);
+    now.counter("ds4_spec_drafts_total", "Guesses at answer tokens that steps computed", stats.guesses);
+    now.counter("ds4_spec_hits_total", "Guesses that were what was drawn", stats.guesses_right);
+    now.counter("ds4_spec_quench_total", "Times that guesses for an answer did not pay", stats.guesses_quenched);
+    let ratio = stats.guesses_right as f64 / stats.guesses.max(1) as f64;
+    now.ratio("ds4_spec_accept_ratio", "Guesses that were what was drawn, of those computed", ratio);
     now.counter("ds4_cont_batch_failures_total", "Steps the model refused", stats.step_faults);
     now.gauge("ds4_banks_live", "Conversations that have a bank", stats.running + stats.warm);
     now.gauge("ds4_banks_total", "Conversations there may be at once", stats.banks);

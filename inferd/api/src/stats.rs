@@ -38,6 +38,7 @@ fn board(shared: &Shared) -> Map<String, Value> {
                     "inflight_body_bytes": shared.bodies.in_use(),
                 }),
             );
+            board.insert("speculation".into(), speculation(&serving));
             board.insert("cache".into(), cache(&serving));
             if let Some(disk) = serving.engine.observatory().disk() {
                 board.insert("kv_disk".into(), kv_disk(&disk));
@@ -89,6 +90,17 @@ fn requests(serving: &Serving) -> Value {
         "cont_batch_failures": stats.step_faults,
         "tokens_decoded": stats.decoded,
         "decode_steps": stats.decode_steps,
+    })
+}
+
+/// Guesses at what answers say next.
+fn speculation(serving: &Serving) -> Value {
+    let stats = serving.engine.observatory().stats();
+    json!({
+        "spec_drafts": stats.guesses,
+        "spec_hits": stats.guesses_right,
+        "spec_accept_ratio": stats.guesses_right as f64 / stats.guesses.max(1) as f64,
+        "spec_quench_events": stats.guesses_quenched,
     })
 }
 

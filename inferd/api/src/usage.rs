@@ -33,6 +33,10 @@ pub(crate) fn timings(timings: &Timings, usage: &Usage) -> Value {
     if let Some(rate) = timings.decode_rate(usage) {
         map.insert("decode_tok_s".into(), rounded(rate));
     }
+    if let Some(tokens) = timings.tokens_per_step(usage) {
+        map.insert("tok_per_step".into(), ((tokens * 100.0).round() / 100.0).into());
+        map.insert("speculation_active".into(), true.into());
+    }
     map.insert("reuse_kind".into(), timings.reuse.name().into());
     Value::Object(map)
 }
@@ -66,9 +70,12 @@ mod tests {
             first_token: Some(Duration::from_micros(304_260)),
             decode: Duration::from_millis(900),
             reuse: ReuseKind::Exact,
+            guesses: 8,
+            guesses_right: 5,
         };
         let expected = json!({"queued_ms": 3.0, "ttft_ms": 304.3, "prefill_tokens": 40, "prefill_cached_tokens": 60,
-            "prefill_tok_s": 133.3, "decode_tok_s": 10.0, "reuse_kind": "exact"});
+            "prefill_tok_s": 133.3, "decode_tok_s": 10.0, "tok_per_step": 2.0,
+            "speculation_active": true, "reuse_kind": "exact"});
         assert_eq!(super::timings(&timings, &usage(10)), expected);
     }
 
@@ -80,6 +87,8 @@ mod tests {
             first_token: None,
             decode: Duration::ZERO,
             reuse: ReuseKind::Cold,
+            guesses: 0,
+            guesses_right: 0,
         };
         let expected =
             json!({"queued_ms": 0.0, "prefill_tokens": 40, "prefill_cached_tokens": 60, "reuse_kind": "cold"});

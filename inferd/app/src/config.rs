@@ -11,7 +11,7 @@ use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, ValueEnu
 use disk::DiskArgs;
 use ds4_api::{ApiKey, Hosts, Origins, Settings};
 use ds4_boot::ModelArgs;
-use ds4_engine::{DiskOptions, EngineOptions, ParkedOptions, STEP_TARGET};
+use ds4_engine::{DiskOptions, EngineOptions, ParkedOptions, STEP_TARGET, SpeculationOptions};
 use ds4_host::Exit;
 use ds4_model::{Effort, ThinkingMode};
 use ds4_units::{Bytes, Tokens};
@@ -294,6 +294,8 @@ impl Args {
         };
         let hosts = if is_loopback(&self.host)? { Hosts::LoopbackAnd(self.allowed_host) } else { Hosts::Any };
         let grace = self.protocol.grace();
+        let draft = &self.model.draft;
+        let speculation = Some(SpeculationOptions { ahead: draft.ahead(), margin: draft.mtp_margin });
         Ok(Config {
             task,
             http: self.protocol.applied_to(Settings {
@@ -317,6 +319,7 @@ impl Args {
                 prefill_rows: self.prefill_chunk,
                 step_target: Duration::from_millis(self.step_ms),
                 grace,
+                speculation,
                 ..EngineOptions::default()
             },
             host: self.host,
@@ -410,8 +413,7 @@ mod tests {
 
     #[test]
     fn what_does_not_work_yet_is_refused_by_name() {
-        for flag in ["--kv-cache-reject-different-quant", "--prefill-chunk-live", "--mtp", "--mtp-draft=2", "--dspark"]
-        {
+        for flag in ["--kv-cache-reject-different-quant", "--prefill-chunk-live", "--dspark", "--preset=spark"] {
             let error = read(&["-m", "x.gguf", flag, "value"]).unwrap_err().to_string();
             let name = flag.split('=').next().unwrap();
             assert!(error.starts_with(&format!("{name} ")), "{error}");
@@ -429,6 +431,11 @@ mod tests {
             (&["--step-ms", "0"], "--step-ms"),
             (&["--wait", "soon"], "--wait"),
             (&["--kv-rounding", "maybe"], "--kv-rounding"),
+            (&["--mtp-draft", "0"], "--mtp-draft"),
+            (&["--mtp-draft", "8"], "--mtp-draft"),
+            (&["--mtp-margin", "-1"], "--mtp-margin"),
+            (&["--mtp-margin", "wide"], "--mtp-margin"),
+            (&["--mtp", "m.gguf", "--no-mtp"], "--no-mtp"),
             (&["--frobnicate"], "--frobnicate"),
             (&["--kv-disk-space-mb", "5"], "--kv-disk-dir"),
             (&["--kv-sync", "full"], "--kv-disk-dir"),

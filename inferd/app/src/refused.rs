@@ -3,15 +3,18 @@
 use std::ffi::OsString;
 
 const QUANT: &str = "is always so: a conversation is restored for the very same weights only. Leave it out";
-const SPECULATION: &str = "needs speculative decoding, which this version does not have yet: leave it out";
+const SPECULATION: &str = "is for drafters of another kind: this version guesses ahead with a draft block, --mtp FILE";
+const MODE: &str = "is decided while serving, by what guesses cost and bring: leave it out, or give --no-mtp";
 
 const LIVE_CHUNK: &str = "is measured now: --step-ms says how long a step may take while answers are being written";
 
 /// Flags by the beginning of their name.
-const REFUSED: [(&str, &str); 6] = [
+const REFUSED: [(&str, &str); 8] = [
     ("--kv-cache-reject-", QUANT),
     ("--prefill-chunk-live", LIVE_CHUNK),
-    ("--mtp", SPECULATION),
+    ("--mtp-mode", MODE),
+    ("--no-spec", MODE),
+    ("--no-dspark", MODE),
     ("--dspark", SPECULATION),
     ("--preset", SPECULATION),
     ("--spec", SPECULATION),

@@ -100,6 +100,50 @@ pub struct ModelArgs {
     /// How KV rows are kept: rounded exactly as the model was trained, or not at all, to compare with references
     #[arg(long, value_enum, value_name = "HOW", default_value = "exact", env = "DS4_KV_ROUNDING")]
     pub kv_rounding: KvRows,
+
+    /// How answers are guessed ahead.
+    #[command(flatten)]
+    pub draft: DraftArgs,
+}
+
+/// How answers are guessed ahead.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Guessing ahead (speculative decoding)")]
+pub struct DraftArgs {
+    /// Guess ahead with the draft block (MTP) in this GGUF file, which was trained beside the model. Answers stay the same
+    /// and are written sooner: guesses are checked in the step that follows, and made only while that pays [default: what
+    /// the owner holds beside the model that its manifest names, if anything]
+    #[arg(long, value_name = "FILE", env = "DS4_MTP")]
+    pub mtp: Option<PathBuf>,
+
+    /// Tokens to guess ahead in one step at most [default: 1]
+    #[arg(long, value_name = "N", env = "DS4_MTP_DRAFT", value_parser = clap::value_parser!(u8).range(1..=AHEAD_MAX))]
+    pub mtp_draft: Option<u8>,
+
+    /// Make no guess whose logit leads the second best by less than this
+    #[arg(long, value_name = "LOGITS", default_value_t = 0.0, env = "DS4_MTP_MARGIN", value_parser = margin)]
+    pub mtp_margin: f32,
+
+    /// Do not guess ahead, whatever the owner holds
+    #[arg(long, conflicts_with = "mtp")]
+    pub no_mtp: bool,
+}
+
+/// Tokens that may be guessed ahead in one step.
+const AHEAD_MAX: i64 = 7;
+
+fn margin(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        _ => Err("it is a number of 0 or more".into()),
+    }
+}
+
+impl DraftArgs {
+    /// Tokens to guess ahead in one step at most.
+    pub fn ahead(&self) -> usize {
+        usize::from(self.mtp_draft.unwrap_or(1))
+    }
 }
 
 impl ModelArgs {

@@ -17,6 +17,10 @@ pub enum BootError {
     ContextTooLong { asked: u32, trained: u32 },
     #[error("{}: the owner holds no base model", .path.display())]
     NoBaseModel { path: PathBuf },
+    #[error("--mtp {}: {source}", ds4_host::printable_path(.path))]
+    Draft { path: PathBuf, source: Box<BootError> },
+    #[error("--mtp-draft {ahead}: there is no draft block to guess with; name its file with --mtp FILE")]
+    NoDraft { ahead: u8 },
     #[error("{problem}")]
     Device { problem: String },
     #[error("{problem}: fewer conversations or a lower floor do not help; --prefill-chunk may")]
@@ -55,7 +59,9 @@ impl BootError {
     /// The process's exit code.
     pub fn exit(&self) -> Exit {
         match self {
+            BootError::Draft { source, .. } => source.exit(),
             BootError::NoModel
+            | BootError::NoDraft { .. }
             | BootError::ContextTooLong { .. }
             | BootError::Family(FamilyError::UnknownPromptProfile { .. }) => Exit::Usage,
             BootError::Device { .. } | BootError::Family(FamilyError::Device(_)) => Exit::Device,

@@ -5,7 +5,7 @@ use crate::{BootError, KvRows, ModelArgs, device, manifest};
 use ds4_gguf::Model as GgufModel;
 use ds4_host::printable_path;
 use ds4_import::{ComputeDevice, ContentRoot, Lease};
-use ds4_model::{BankPrice, BindOptions, Family, FamilyError, KvRounding, LoadedModel, Model, PromptSide};
+use ds4_model::{BankPrice, BindOptions, DraftSource, Family, FamilyError, KvRounding, LoadedModel, Model, PromptSide};
 use ds4_units::{Bytes, Tokens};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub struct ModelFile {
     family: &'static dyn Family,
     shape: String,
     trained_context: Option<u32>,
+    /// The file of its draft block, if answers are guessed ahead.
+    draft: Option<(PathBuf, GgufModel)>,
 }
 
 /// A model that is ready to run.
@@ -67,7 +69,21 @@ impl ModelFile {
         let trained = file.metadata().u64(&format!("{architecture}.context_length"))?;
         let trained_context = trained.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
         info!(file = %printable_path(&path), architecture, %shape, "model");
-        Ok(ModelFile { file, path, family, shape, trained_context })
+        let mut opened = ModelFile { file, path, family, shape, trained_context, draft: None };
+        if let Some(path) = draft_path(args, cancel)? {
+            let draft = opened.open_draft(&path);
+            opened.draft = Some(draft.map_err(|source| BootError::Draft { path, source: Box::new(source) })?);
+        } else if let Some(ahead) = args.draft.mtp_draft {
+            return Err(BootError::NoDraft { ahead });
+        }
+        Ok(opened)
+    }
+
+    fn open_draft(&self, path: &Path) -> Result<(PathBuf, GgufModel), BootError> {
+        let draft = GgufModel::open(path)?;
+        self.family.validate_draft(&self.file, &draft)?;
+        info!(file = %printable_path(path), "draft block");
+        Ok((path.to_owned(), draft))
     }
 
     /// The file's path.
@@ -106,8 +122,9 @@ impl ModelFile {
     pub fn prospect(&self, args: &ModelArgs, cancel: &AtomicBool) -> Result<Prospect, BootError> {
         let held = args.manifest().map(|path| manifest::published_at(args, path, cancel)).transpose()?;
         let device = device::choose(args, held.as_ref())?;
-        let price = self.family.bank_price(&self.file, rounding(args), &device)?;
-        let weights = self.file.tensors().iter().map(|tensor| tensor.len.0).sum();
+        let price = self.family.bank_price(&self.file, self.draft.is_some(), rounding(args), &device)?;
+        let files = std::iter::once(&self.file).chain(self.draft.iter().map(|(_, draft)| draft));
+        let weights = files.flat_map(GgufModel::tensors).map(|tensor| tensor.len.0).sum();
         // An owner's weights are in memory already.
         let to_load = if held.is_some() { Bytes::ZERO } else { Bytes(weights) };
         Ok(Prospect { device, price, to_load })
@@ -148,10 +165,28 @@ impl ModelFile {
         cancel: &AtomicBool,
     ) -> Result<(Source, Box<dyn Model>, Duration), BootError> {
         let source = weights::obtain(args, &self.file, worker, cancel)?;
+        let draft = match &self.draft {
+            Some((path, file)) => {
+                let obtained = weights::obtain_draft(args, file, source.lease.is_some(), worker, cancel);
+                let wrong = |source| BootError::Draft { path: path.clone(), source: Box::new(source) };
+                Some((file, obtained.map_err(wrong)?.weights))
+            }
+            None => None,
+        };
+        let draft = draft.as_ref().map(|(file, weights)| DraftSource { file, weights });
         let began = Instant::now();
         let options = BindOptions { context, kv_rounding: rounding(args), device: source.device.clone() };
-        let model = self.family.bind(&self.file, &source.weights, &options)?;
+        let model = self.family.bind(&self.file, &source.weights, draft, &options)?;
         Ok((source, model, began.elapsed()))
+    }
+}
+
+/// The draft block's file that the flags name, or the one that the owner of the model that its manifest names holds.
+fn draft_path(args: &ModelArgs, cancel: &AtomicBool) -> Result<Option<PathBuf>, BootError> {
+    match (&args.draft.mtp, args.manifest()) {
+        (Some(path), _) => Ok(Some(path.clone())),
+        (None, Some(path)) if args.model.is_none() && !args.draft.no_mtp => manifest::draft_path(args, path, cancel),
+        _ => Ok(None),
     }
 }
 

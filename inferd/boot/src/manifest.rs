@@ -26,3 +26,9 @@ pub(crate) fn model_path(args: &ModelArgs, path: &Path, cancel: &AtomicBool) -> 
     let first = first.ok_or_else(|| BootError::NoBaseModel { path: path.to_owned() })?;
     Ok(PathBuf::from(&first.path))
 }
+
+/// The draft block's first file, if the owner holds one.
+pub(crate) fn draft_path(args: &ModelArgs, path: &Path, cancel: &AtomicBool) -> Result<Option<PathBuf>, BootError> {
+    let held = published_at(args, path, cancel)?;
+    Ok(held.model("mtp").and_then(|model| model.files.first()).map(|file| PathBuf::from(&file.path)))
+}

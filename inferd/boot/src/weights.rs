@@ -14,6 +14,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
+/// What owners call the models they hold.
+const BASE: &str = "base";
+const DRAFT: &str = "mtp";
+
 /// Weights, and the lease when an owner lent them.
 pub(crate) struct Source {
     pub(crate) weights: Weights,
@@ -32,12 +36,26 @@ pub(crate) fn obtain(
     cancel: &AtomicBool,
 ) -> Result<Source, BootError> {
     let Some(manifest) = args.manifest() else { return load(args, file, cancel) };
-    match from_owner(args, manifest, file, worker, cancel) {
+    match from_owner(args, manifest, file, BASE, worker, cancel) {
         Err(error) if args.weights_fallback == Some(Fallback::SelfLoad) && may_load_instead(&error) => {
             warn!("{error}; loading the file instead, as --weights-fallback says");
             load(args, file, cancel)
         }
         attached => attached,
+    }
+}
+
+/// The same for a model's draft block, which is where the model is: with its owner, or in this process.
+pub(crate) fn obtain_draft(
+    args: &ModelArgs,
+    file: &GgufModel,
+    has_owner: bool,
+    worker: &str,
+    cancel: &AtomicBool,
+) -> Result<Source, BootError> {
+    match args.manifest().filter(|_| has_owner) {
+        Some(manifest) => from_owner(args, manifest, file, DRAFT, worker, cancel),
+        None => load(args, file, cancel),
     }
 }
 
@@ -53,10 +71,12 @@ fn from_owner(
     args: &ModelArgs,
     manifest: &Path,
     file: &GgufModel,
+    model: &str,
     worker: &str,
     cancel: &AtomicBool,
 ) -> Result<Source, BootError> {
     let options = AttachOptions {
+        model,
         own_file: Some(file),
         trusted_uids: &args.weights_uid,
         wait: Duration::from_secs(args.wait),
@@ -71,6 +91,7 @@ fn from_owner(
     let report = attached.report;
     info!(
         manifest = %manifest.display(),
+        model,
         ranges = report.ranges,
         bytes = %report.bytes,
         import_ms = report.elapsed.as_millis() as u64,

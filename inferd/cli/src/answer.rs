@@ -6,7 +6,10 @@ use crate::error::CliError;
 use crate::interrupt::Interrupt;
 use crate::prompt;
 use crate::screen::Screen;
-use ds4_engine::{Account, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, Keep, RequestFault};
+use ds4_engine::{
+    Account, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, Keep, RequestFault,
+    SpeculationOptions,
+};
 use ds4_host::Exit;
 use ds4_model::{LoadedModel, PromptRecord, PromptText, Tokenizer};
 use ds4_units::Tokens;
@@ -27,7 +30,10 @@ pub(crate) fn answer(
         Some(path) => Some(LogprobFile::create(path, record.tokens())?),
         None => None,
     };
-    let engine = Engine::start(loaded, EngineOptions { banks: 1, ..EngineOptions::default() }, Account::unlimited());
+    let draft = &args.model.draft;
+    let speculation = Some(SpeculationOptions { ahead: draft.ahead(), margin: draft.mtp_margin });
+    let options = EngineOptions { banks: 1, speculation, ..EngineOptions::default() };
+    let engine = Engine::start(loaded, options, Account::unlimited());
     let engine = engine.map_err(CliError::Thread)?;
     let events = engine.handle().submit(GenerateRequest {
         reader,

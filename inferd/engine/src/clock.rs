@@ -63,6 +63,8 @@ impl Clock {
             first_token: self.first_token.map(|at| at - self.submitted),
             decode,
             reuse,
+            guesses: 0,
+            guesses_right: 0,
         }
     }
 }

@@ -124,12 +124,23 @@ pub struct Timings {
     pub decode: Duration,
     /// How the bank came by its first tokens.
     pub reuse: ReuseKind,
+    /// Guesses at this answer that were computed.
+    pub guesses: u32,
+    /// Of these, the ones that were right: tokens that took no step of their own.
+    pub guesses_right: u32,
 }
 
 impl Timings {
     /// Computed prompt tokens a second; `None` when nothing was computed or no time passed.
     pub fn prefill_rate(&self, usage: &Usage) -> Option<f64> {
         rate(usage.prompt_tokens.0 - usage.cached_tokens.0, self.prefill)
+    }
+
+    /// Drawn tokens for each step that drew any; `None` where nothing was guessed.
+    pub fn tokens_per_step(&self, usage: &Usage) -> Option<f64> {
+        let drawn = usage.completion_tokens.0;
+        let steps = drawn.saturating_sub(self.guesses_right).max(1);
+        (self.guesses > 0 && drawn > 0).then(|| f64::from(drawn) / f64::from(steps))
     }
 
     /// Drawn tokens a second after the first; `None` with fewer than two.

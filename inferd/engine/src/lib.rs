@@ -32,6 +32,7 @@ mod rows;
 mod running;
 mod sampler;
 mod scheduler;
+mod speculation;
 mod stats;
 mod stop;
 #[cfg(test)]
@@ -58,6 +59,7 @@ pub use outbox::EventStream;
 pub use parked::{Inherited, ParkedBanks, ParkedOptions};
 pub use request::{GenerateRequest, Keep, Refused};
 pub use sampler::{NotFinite, Sampling};
+pub use speculation::SpeculationOptions;
 pub use stats::{Observatory, Stats};
 
 use engine::QueueSlot;

@@ -1,5 +1,6 @@
 //! Every bound of the engine, by name.
 
+use crate::SpeculationOptions;
 use ds4_units::{Bytes, Tokens};
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ pub const QUEUE_AGE_MAX: Duration = Duration::from_secs(600);
 pub const IDLE_TRIM: Duration = Duration::from_secs(120);
 
 /// The operator's choices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineOptions {
     /// Conversations that run or are kept warm at the same time; at least one.
     pub banks: usize,
@@ -73,6 +74,8 @@ pub struct EngineOptions {
     pub idle_trim: Duration,
     /// How long the bank of an answer that ended with tool calls waits for their results.
     pub grace: Duration,
+    /// How to guess ahead, where the model can; not at all when not said.
+    pub speculation: Option<SpeculationOptions>,
 }
 
 impl Default for EngineOptions {
@@ -85,6 +88,7 @@ impl Default for EngineOptions {
             queue_age_max: QUEUE_AGE_MAX,
             idle_trim: IDLE_TRIM,
             grace: GRACE,
+            speculation: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One request that has a bank: what it computes next and what its logits lead to.
 
 mod draw;
+mod guesses;
 mod prompt;
 
 pub(crate) use draw::Outcome;
@@ -12,9 +13,10 @@ use crate::limits::{DECODE_ROWS_MAX, PROMPT_LOGPROBS_ROWS};
 use crate::outbox::{Outbox, Undelivered};
 use crate::output::Output;
 use crate::sampler::Sampler;
+use crate::speculation::Standing;
 use crate::{Event, FinishReason, Finished, GenerateRequest, Keep, RequestFault, ReuseKind, Started, Timings, Usage};
 use ds4_model::{AnswerSummary, LogitsWanted, PromptRecord, Segment};
-use ds4_units::{BankId, TokenPos, Tokens};
+use ds4_units::{BankId, TokenId, TokenPos, Tokens};
 use std::time::Instant;
 use tracing::{Span, info};
 
@@ -96,6 +98,13 @@ pub(crate) struct Running {
     origin: Origin,
     /// What its bank is worth when it leaves.
     pub(crate) keep: Keep,
+    /// Tokens of the next step: what is left of the record, then guesses. Empty without guesses.
+    ahead: Vec<TokenId>,
+    guesses: usize,
+    /// How it stands with guesses.
+    pub(crate) standing: Standing,
+    /// Guesses that were computed, and those that were right.
+    guessed: (u32, u32),
 }
 
 impl Running {
@@ -132,6 +141,10 @@ impl Running {
             stored: 0,
             origin: seat.origin,
             keep: request.keep,
+            ahead: Vec::new(),
+            guesses: 0,
+            standing: Standing::default(),
+            guessed: (0, 0),
         }
     }
 
@@ -178,10 +191,10 @@ impl Running {
         if self.wants_prompt_logprobs() { left.min(PROMPT_LOGPROBS_ROWS) } else { left }
     }
 
-    /// The next `rows` tokens.
+    /// The next `rows` tokens, guesses included.
     pub(crate) fn segment(&self, rows: usize) -> Segment<'_> {
         let tokens = self.record.tokens();
-        let end = self.computed + rows;
+        let end = self.computed + rows - self.guesses;
         // A request without a token budget only fills its bank.
         let wanted = end == tokens.len() && self.tokens_left > 0;
         let logits = match wanted {
@@ -192,7 +205,8 @@ impl Running {
             false => LogitsWanted::None,
         };
         let start = TokenPos(self.computed as u32);
-        Segment { bank: self.bank, start, tokens: &tokens[self.computed..end], logits }
+        let tokens = if self.guesses > 0 { &self.ahead[..] } else { &tokens[self.computed..end] };
+        Segment { bank: self.bank, start, tokens, logits, drafted: self.guesses }
     }
 
     /// The rows given out by [`Running::segment`] are in the bank.
@@ -259,6 +273,7 @@ impl Running {
     /// Begins the prompt again, in an empty bank.
     pub(crate) fn begin_cold(&mut self, bank: BankId) {
         self.bank = bank;
+        self.guess(Vec::new());
         (self.computed, self.cached, self.stored) = (0, 0, 0);
         self.reuse = ReuseKind::Cold;
     }
@@ -273,7 +288,8 @@ impl Running {
             completion_tokens: self.output.completion_tokens(),
             reasoning_tokens: self.output.reasoning_tokens(),
         };
-        let timings = self.clock.timings(self.reuse);
+        let (guesses, guesses_right) = self.guessed;
+        let timings = Timings { guesses, guesses_right, ..self.clock.timings(self.reuse) };
         self.span.in_scope(|| tell(&end, &usage, &timings));
         let mut record = self.record;
         match end {

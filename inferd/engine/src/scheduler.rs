@@ -16,12 +16,13 @@ use crate::restore::Restoring;
 use crate::rows;
 use crate::running::{End, Left, Outcome, Running};
 use crate::sampler::NotFinite;
+use crate::speculation::Speculation;
 use crate::stats::Counters;
 use crate::warm::{Grace, Graces, Warm, WarmBanks};
 use crate::{EngineOptions, Event, GenerateRequest, Keep, QueueSlot, Refusal, RequestFault, Stores};
 use ds4_governor::{Pressure, Reason};
 use ds4_model::{LoadedModel, LogitsWanted, Model, PromptCodec, Segment, StepBatch, StepError, StepLogits, Tokenizer};
-use ds4_units::{Bytes, Tokens};
+use ds4_units::{BankId, Bytes, Tokens};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,8 +48,8 @@ pub(crate) struct Waiting {
 /// The engine's state, all of it owned by one thread.
 pub(crate) struct Scheduler {
     pub(crate) model: Box<dyn Model>,
-    tokenizer: Arc<Tokenizer>,
-    codec: Arc<dyn PromptCodec>,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) codec: Arc<dyn PromptCodec>,
     pub(crate) options: EngineOptions,
     pub(crate) account: Account,
     pub(crate) watch: Watch,
@@ -66,7 +67,11 @@ pub(crate) struct Scheduler {
     pub(crate) trimmed: bool,
     /// The guard's look that was last acted upon.
     pub(crate) relieved: u64,
-    device_is_lost: bool,
+    pub(crate) device_is_lost: bool,
+    /// Where the model guesses.
+    pub(crate) speculation: Option<Speculation>,
+    /// Segments of the last step whose guesses were looked at, by request, bank, and guesses that were right.
+    pub(crate) taken: Vec<(usize, BankId, usize)>,
 }
 
 /// What the engine's thread has to do.
@@ -99,6 +104,8 @@ impl Scheduler {
         let pace = Pace::new(options.prefill_rows.unwrap_or(loaded.model.info().prefill_rows), options.step_target);
         let mut scheduler = Scheduler {
             pace,
+            speculation: Speculation::new(options.speculation, loaded.model.as_ref()),
+            taken: Vec::new(),
             model: loaded.model,
             tokenizer: loaded.tokenizer,
             codec: loaded.codec,
@@ -166,8 +173,14 @@ impl Scheduler {
             self.wait_for_disk();
         }
         self.compute(&shares);
+        self.guess_ahead();
         self.enter_into_books();
         self.tell_keeper();
+    }
+
+    /// Whether requests wait that the next step may be for.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.restoring.is_empty() || (!self.waiting.is_empty() && self.running.len() < self.options.banks)
     }
 
     /// What there is to do.
@@ -291,8 +304,15 @@ impl Scheduler {
         self.retire(ended);
     }
 
-    /// Every drawn token, then prompt rows.
-    fn plan(&self) -> Vec<Share> {
+    /// The next step's rows; without guesses where it has too many for a step with guesses.
+    fn plan(&mut self) -> Vec<Share> {
+        let shares = self.share_rows();
+        let rows = shares.iter().map(|share| share.rows).sum();
+        if self.drop_guesses_beyond(rows) { self.share_rows() } else { shares }
+    }
+
+    /// Every drawn token with its guesses, then prompt rows.
+    fn share_rows(&self) -> Vec<Share> {
         let (decoding, filling): (Vec<usize>, Vec<usize>) =
             (0..self.running.len()).partition(|&index| self.running[index].is_decoding());
         let rows_left = |index: usize| self.running[index].rows_left();
@@ -300,8 +320,10 @@ impl Scheduler {
         let budget = self.pace.rows(drawn);
         let left: Vec<usize> = filling.iter().map(|&index| rows_left(index)).collect();
         let given = filling.into_iter().zip(rows::share(budget, &left));
-        let shares =
-            decoding.into_iter().map(|index| (index, rows_left(index))).chain(given.filter(|&(_, rows)| rows > 0));
+        let shares = decoding
+            .into_iter()
+            .map(|index| (index, rows_left(index) + self.running[index].guesses()))
+            .chain(given.filter(|&(_, rows)| rows > 0));
         shares.map(|(index, rows)| Share { index, rows }).collect()
     }
 
@@ -317,12 +339,16 @@ impl Scheduler {
                 for (segment, share) in shares.iter().enumerate() {
                     self.advance(*share, &logits, segment, &mut ended);
                 }
+                self.accept_taken(&mut ended);
             }
             Err(error) if shares.len() == 1 => self.fail(shares[0].index, &error, &mut ended),
             Err(_) => {
                 for share in shares {
                     match self.step(&[*share]) {
-                        Ok(logits) => self.advance(*share, &logits, 0, &mut ended),
+                        Ok(logits) => {
+                            self.advance(*share, &logits, 0, &mut ended);
+                            self.accept_taken(&mut ended);
+                        }
                         Err(error) => self.fail(share.index, &error, &mut ended),
                     }
                 }
@@ -378,13 +404,21 @@ impl Scheduler {
         };
         let (decoded, computed) = (rows(true), rows(false));
         self.pace.took(decoded, computed, time);
-        self.counters.decoded.add(decoded);
+        if let Some(speculation) = self.speculation.as_mut().filter(|_| computed == 0) {
+            speculation.took(decoded, time);
+        }
+        let guesses: usize = shares.iter().map(|share| self.running[share.index].guesses()).sum();
+        // Of guesses the right ones count, when they are known.
+        self.counters.decoded.add(decoded - guesses);
         self.counters.prefilled_computed.add(computed);
         self.counters.steps.add(1);
         self.counters.decode_steps.add(usize::from(decoded > 0));
     }
 
     fn advance(&mut self, share: Share, logits: &StepLogits, segment: usize, ended: &mut Vec<(usize, End)>) {
+        if self.running[share.index].guesses() > 0 {
+            return self.verify(share.index, share.rows, logits, segment, ended);
+        }
         let running = &mut self.running[share.index];
         let mut rows = logits.of_segment(segment);
         let outcome = match running.segment(share.rows).logits {
@@ -428,7 +462,8 @@ impl Scheduler {
             Keep::IfFree => self.banks() < self.options.banks,
             Keep::Nothing => false,
         };
-        match record.filter(|_| worth_it) {
+        let holds = self.model.frontier(bank).map_or(0, |tokens| tokens.index());
+        match record.filter(|record| worth_it && record.tokens().len() == holds) {
             Some(record) if self.model.checkpoint(bank).is_ok() => {
                 self.leave_to_memory(bank, &record, is_cut);
                 let held = self.held(bank);

@@ -64,6 +64,12 @@ counters! {
     prefilled_cached,
     /// Answer tokens whose rows were computed.
     decoded,
+    /// Guesses that were computed or are about to be.
+    guesses,
+    /// Guesses that were what was drawn.
+    guesses_right,
+    /// Times that guesses for an answer did not pay any more.
+    guesses_quenched,
     /// Steps.
     steps,
     /// Steps with at least one answer row.

@@ -6,7 +6,7 @@
 pub mod deepseek4;
 
 use ds4_import::{ComputeDevice, Weights};
-use ds4_model::{BindOptions, Family, FamilyError, Model};
+use ds4_model::{BindOptions, DraftSource, Family, FamilyError, Model};
 
 /// Every family this build runs.
 const FAMILIES: [&dyn Family; 1] = [&deepseek4::DeepSeek4Family];
@@ -32,11 +32,16 @@ pub fn check_device(device: &ComputeDevice) -> Result<(), FamilyError> {
     }
 }
 
-/// Checks a file and binds its weights to a runnable model.
-pub fn bind(file: &ds4_gguf::Model, weights: &Weights, options: &BindOptions) -> Result<Box<dyn Model>, FamilyError> {
+/// Checks a file and binds its weights to a runnable model, with a draft block if there is one.
+pub fn bind(
+    file: &ds4_gguf::Model,
+    weights: &Weights,
+    draft: Option<DraftSource<'_>>,
+    options: &BindOptions,
+) -> Result<Box<dyn Model>, FamilyError> {
     let unknown = || FamilyError::UnknownArchitecture {
         found: file.architecture().to_owned(),
         supported: architectures().join(", "),
     };
-    find(file.architecture()).ok_or_else(unknown)?.bind(file, weights, options)
+    find(file.architecture()).ok_or_else(unknown)?.bind(file, weights, draft, options)
 }

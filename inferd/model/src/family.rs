@@ -26,6 +26,15 @@ pub struct BindOptions {
     pub device: ComputeDevice,
 }
 
+/// A draft block that was trained beside a model, in a file of its own: it guesses what the model will say.
+#[derive(Clone, Copy)]
+pub struct DraftSource<'a> {
+    /// Its file's header.
+    pub file: &'a ds4_gguf::Model,
+    /// Its tensors.
+    pub weights: &'a Weights,
+}
+
 /// A model ready to run, with what turns conversations into its tokens and back.
 pub struct LoadedModel {
     /// The model; the engine thread takes it.
@@ -52,6 +61,11 @@ pub enum FamilyError {
     Metadata { key: String, problem: String },
     #[error("tensor {tensor}: {problem}")]
     Tensor { tensor: String, problem: String },
+    /// A file with a draft block, of another model than this one.
+    #[error("the draft block's {what} is {found}; the model's is {wanted}")]
+    OtherDraft { what: String, found: String, wanted: String },
+    #[error("this family has no draft blocks")]
+    NoDrafts,
     #[error("prompt profile {found:?} is not known; this family has {known}")]
     UnknownPromptProfile { found: String, known: String },
     #[error("{0}")]
@@ -72,10 +86,18 @@ pub trait Family: Sync {
     /// the family's default is used when it names none.
     fn prompt_side(&self, file: &ds4_gguf::Model, profile: Option<&str>) -> Result<PromptSide, FamilyError>;
 
-    /// What conversations will cost on this device, which needs no weights to say. [`Model::price`] says the same.
+    /// Checks that a file has a draft block of the model in `file`. Reads no tensor bytes.
+    fn validate_draft(&self, file: &ds4_gguf::Model, draft: &ds4_gguf::Model) -> Result<(), FamilyError> {
+        let _ = (file, draft);
+        Err(FamilyError::NoDrafts)
+    }
+
+    /// What conversations will cost on this device, which needs no weights to say, `with_draft` block or without.
+    /// [`Model::price`] says the same.
     fn bank_price(
         &self,
         file: &ds4_gguf::Model,
+        with_draft: bool,
         kv_rounding: KvRounding,
         device: &ComputeDevice,
     ) -> Result<BankPrice, FamilyError>;
@@ -85,6 +107,7 @@ pub trait Family: Sync {
         &self,
         file: &ds4_gguf::Model,
         weights: &Weights,
+        draft: Option<DraftSource<'_>>,
         options: &BindOptions,
     ) -> Result<Box<dyn Model>, FamilyError>;
 }

@@ -29,12 +29,12 @@ pub use chat::{
 pub use codec::{PromptCodec, PromptError};
 pub use constraint::{ConstraintFault, ConstraintScope, TokenConstraint, TokenSet};
 pub use detokenizer::{Detokenizer, Utf8Stream};
-pub use family::{BankPrice, BindOptions, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
+pub use family::{BankPrice, BindOptions, DraftSource, Family, FamilyError, KvRounding, LoadedModel, PromptSide};
 pub use image::{BankFormat, BankImage, BlockBytes, ImageCheck, Import};
 pub use journal::{Adopted, Journal, JournalError, Left, Parcel, Pieces};
 pub use json::{JsonText, JsonTextError, NumberSpelling, push_json_escaped};
 pub use memory::{AnswerMemory, REMEMBERED_BYTES_MAX, REMEMBERED_CALLS_MAX, SampledCalls, SampledPart, VisibleKey};
-pub use model::{BankError, Model, ModelInfo, StepError, StepSize, TokenWork};
+pub use model::{BankError, DraftWish, Model, ModelInfo, StepError, StepSize, TokenWork};
 pub use prompt::{Piece, Prompt, PromptText};
 pub use record::{Overlap, PartContent, PromptRecord, RecordPart};
 pub use step::{LogitsWanted, Segment, StepBatch, StepLogits};

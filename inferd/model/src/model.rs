@@ -69,6 +69,12 @@ pub enum StepError {
     PastContext { bank: BankId, wanted: Tokens, context: Tokens },
     #[error("token {token} is outside the vocabulary of {vocabulary}")]
     TokenOutsideVocabulary { token: u32, vocabulary: usize },
+    #[error("of {tokens} tokens of bank {} {drafted} are guesses; one at least must not be", .bank.0)]
+    OnlyGuesses { bank: BankId, tokens: usize, drafted: usize },
+    #[error("a step with guesses has {rows} rows; it may have {most}")]
+    TooManyGuesses { rows: usize, most: usize },
+    #[error("bank {} was asked to take {count} guesses; its last step had {drafted}", .bank.0)]
+    NotGuessed { bank: BankId, count: usize, drafted: usize },
     /// The device has not the memory that the step needs.
     #[error("{problem}")]
     OutOfMemory { problem: String, missing: Bytes },
@@ -94,6 +100,20 @@ pub enum BankError {
     Left { problem: String },
 }
 
+/// A wish for guesses at what follows in a bank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DraftWish {
+    /// The bank.
+    pub bank: BankId,
+    /// The token at its frontier, which is not in the bank yet.
+    pub next: TokenId,
+    /// Guesses at most.
+    pub count: usize,
+    /// A guess counts only where the likeliest token's logit leads the second by so much; what would follow it is not
+    /// guessed then.
+    pub margin: f32,
+}
+
 /// A loaded model with its banks. One thread owns it; a call blocks that thread for as long as the work takes.
 ///
 /// Guarantees, whatever the backend: however a token stream is cut into steps, and whatever other banks share those
@@ -112,8 +132,26 @@ pub trait Model: Send {
     /// How many tokens the bank holds; `None` when it is not open.
     fn frontier(&self, bank: BankId) -> Option<Tokens>;
 
-    /// Computes the batch and moves every bank's frontier past its segment.
+    /// Computes the batch and moves every bank's frontier past its segment, but for segments with guesses.
     fn step(&mut self, batch: &StepBatch<'_>) -> Result<StepLogits, StepError>;
+
+    /// Moves the banks of the last step's segments with guesses past their certain tokens and so many of the guesses.
+    /// Comes right after that step: whatever happens to a bank in between makes it forget what it was computed.
+    fn accept(&mut self, accepted: &[(BankId, usize)]) -> Result<(), StepError> {
+        let refused = |&(bank, count): &(BankId, usize)| StepError::NotGuessed { bank, count, drafted: 0 };
+        accepted.first().map_or(Ok(()), |first| Err(refused(first)))
+    }
+
+    /// Rows that a step with guesses may have at most; 0 where the model guesses nothing.
+    fn draft_rows(&self) -> usize {
+        0
+    }
+
+    /// Guesses what follows in each bank, which stays as it is. Fewer guesses than were wished for, or none, are an
+    /// answer as well.
+    fn draft(&mut self, wishes: &[DraftWish]) -> Result<Vec<Vec<TokenId>>, StepError> {
+        Ok(vec![Vec::new(); wishes.len()])
+    }
 
     /// Remembers the present frontier as a position the bank can be cut back to. Banks keep a bounded number of
     /// checkpoints and take some by themselves.

@@ -15,7 +15,7 @@ pub enum LogitsWanted {
     Last,
     /// Every row.
     All,
-    /// The last row's likeliest token and no logits: [`StepLogits::drawn`].
+    /// The last row's likeliest token and no logits: [`StepLogits::drawn`]. Those of guesses too.
     Greedy,
 }
 
@@ -30,6 +30,9 @@ pub struct Segment<'a> {
     pub tokens: &'a [TokenId],
     /// The rows to return logits for.
     pub logits: LogitsWanted,
+    /// So many tokens at the end are guesses. Logits are then returned for each of them beside the last token before
+    /// them, and the bank stays as it was until [`crate::Model::accept`] says how many of them were right.
+    pub drafted: usize,
 }
 
 /// The segments of one step. No bank appears twice.
@@ -45,7 +48,7 @@ pub struct StepLogits {
     vocabulary: usize,
     values: Vec<f32>,
     rows_of_segment: Vec<Range<usize>>,
-    drawn: Vec<Option<TokenId>>,
+    drawn: Vec<Vec<Option<TokenId>>>,
 }
 
 impl StepLogits {
@@ -68,13 +71,23 @@ impl StepLogits {
 
     /// The same with the likeliest token of every segment that asked for it.
     pub fn with_drawn(self, drawn: Vec<Option<TokenId>>) -> StepLogits {
+        self.with_all_drawn(drawn.into_iter().map(|token| vec![token]).collect())
+    }
+
+    /// The same where segments have guesses: a token for each row that was asked for.
+    pub fn with_all_drawn(self, drawn: Vec<Vec<Option<TokenId>>>) -> StepLogits {
         StepLogits { drawn, ..self }
     }
 
     /// The likeliest token after segment `index`, the lowest id of equal ones. None where the segment did not ask with
     /// [`LogitsWanted::Greedy`], and where a logit is not finite.
     pub fn drawn(&self, index: usize) -> Option<TokenId> {
-        self.drawn.get(index).copied().flatten()
+        self.all_drawn(index).last().copied().flatten()
+    }
+
+    /// The likeliest token after the last certain token of segment `index`, and after each of its guesses.
+    pub fn all_drawn(&self, index: usize) -> &[Option<TokenId>] {
+        self.drawn.get(index).map_or(&[], Vec::as_slice)
     }
 
     /// The logits of segment `index`, one slice per row asked for, in token order.

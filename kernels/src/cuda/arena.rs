@@ -63,6 +63,12 @@ impl Arena {
         Scratch { arena: Arc::clone(self), address: DevicePtr(0), offset: 0, len: 0 }
     }
 
+    /// The same bytes as some scratch has, which may have been given back: nobody else writes to them before the next
+    /// step is computed.
+    pub(crate) fn left_at(self: &Arc<Arena>, address: DevicePtr) -> Scratch {
+        Scratch { arena: Arc::clone(self), address, offset: 0, len: 0 }
+    }
+
     /// Whether nobody holds any of it.
     pub(crate) fn is_unused(&self) -> bool {
         self.state().end == 0

@@ -89,7 +89,7 @@ pub(super) struct AttentionArgument {
     array: ArrayArgument,
     rope: RopeArgument,
     epsilon: f32,
-    reserved: u32,
+    oldest: u32,
 }
 
 // SAFETY: `repr(C)`, eight 8-byte fields, eight 4-byte ones, doubles, two 4-byte ones: no padding.
@@ -126,7 +126,7 @@ impl AttentionArgument {
             array: compressed.map_or(ArrayArgument::default(), |(place, _)| ArrayArgument::new(place.array)),
             rope: RopeArgument::default(),
             epsilon: 0.0,
-            reserved: 0,
+            oldest: window.oldest as u32,
         }
     }
 }

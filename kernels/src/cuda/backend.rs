@@ -11,13 +11,13 @@ use super::select::DeviceSelection;
 use super::vector::DeviceVector;
 use super::{
     attend, attend_many, compress, embed, feed_forward, few, hyper_connection, matrix, multiply, normalize, repeat,
-    rotate, route, select, store_window,
+    rotate, route, select, store_window, streams,
 };
 use crate::backend::{
-    self, Backend, BackendError, Computed, Experts, Feed, HeadPath, HyperSite, Mlp, Routing, Settling,
+    self, Backend, BackendError, Computed, Experts, Feed, HeadPath, HyperSite, Mlp, Produced, Routing, Settling,
     attend_one_by_one,
 };
-use crate::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, StreamsPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants};
 use crate::hyper_connection::{HyperConstants, Mixed};
@@ -29,6 +29,7 @@ use ds4_gpu::MemoryPiece;
 use ds4_gpu::cuda::Gpu;
 use ds4_units::Bytes;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A GPU, keeping rows in format `F`. Cloning shares the device.
@@ -94,6 +95,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
 
     const HEAD_WIDTH_MAX: usize = attend::WIDTH_MAX;
     const PREFILL_ROWS: usize = 4096;
+    const REPLAY_ROWS: usize = few::ROWS_MAX;
 
     fn memory(&self) -> Vec<(&'static str, Bytes)> {
         vec![
@@ -125,6 +127,10 @@ impl<F: KvFormat> Backend for Cuda<F> {
 
     fn begin(&self, bank: &mut DeviceBank, tokens: usize) -> Result<(), BackendError> {
         bank.begin(tokens)
+    }
+
+    fn begin_on_top(&self, bank: &mut DeviceBank, tokens: usize) -> Result<(), BackendError> {
+        bank.begin_on_top(tokens)
     }
 
     fn commit(&self, bank: &mut DeviceBank) {
@@ -231,8 +237,8 @@ impl<F: KvFormat> Backend for Cuda<F> {
         repeats: &Repeats,
         step: &mut Step<'a, DeviceBank>,
         full: &[usize],
-        operations: impl FnOnce(&Self, &mut Step<'a, DeviceBank>) -> Option<DeviceRows>,
-    ) -> Result<Computed, BackendError> {
+        operations: impl FnOnce(&Self, &mut Step<'a, DeviceBank>) -> Produced<DeviceRows>,
+    ) -> Result<Computed<DeviceRows>, BackendError> {
         self.prepare(step)?;
         repeat::compute(self, repeats, step, full, operations)
     }
@@ -241,7 +247,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
         &self,
         step: &mut Step<'a, DeviceBank>,
         take: bool,
-        operations: impl FnOnce(&Self, &mut Step<'a, DeviceBank>) -> Option<DeviceRows>,
+        operations: impl FnOnce(&Self, &mut Step<'a, DeviceBank>) -> Produced<DeviceRows>,
     ) -> Result<Bytes, BackendError> {
         self.prepare(step)?;
         self.device.try_out(take, || {
@@ -251,6 +257,32 @@ impl<F: KvFormat> Backend for Cuda<F> {
 
     fn recordings_to_come(&self, repeats: &Repeats) -> Bytes {
         repeats.to_come()
+    }
+
+    fn reshaped(&self, rows: DeviceRows, width: usize) -> DeviceRows {
+        rows.reshaped(width)
+    }
+
+    fn part(&self, rows: &DeviceRows, range: Range<usize>) -> DeviceRows {
+        let first = range.start * rows.width() * size_of::<f32>();
+        self.device.rows_left_at(rows.address().offset(first as u64), range.len(), rows.width())
+    }
+
+    fn add(&self, rows: &mut DeviceRows, others: &DeviceRows) {
+        streams::add(&self.device, rows, others);
+    }
+
+    fn take_streams(
+        &self,
+        _step: &Step<'_, DeviceBank>,
+        place: StreamsPlace,
+        streams: Option<&DeviceRows>,
+    ) -> DeviceRows {
+        streams::take(&self.device, place, streams)
+    }
+
+    fn leave_streams(&self, _step: &mut Step<'_, DeviceBank>, place: StreamsPlace, streams: &DeviceRows) {
+        streams::leave(&self.device, place, streams);
     }
 
     fn embed(&self, table: &DeviceMatrix, _step: &Step<'_, DeviceBank>) -> DeviceRows {

@@ -23,6 +23,8 @@ pub struct DeviceBank {
     stream: Stream,
     /// Tokens there are addresses for.
     most: Tokens,
+    /// A step reads what the last one wrote instead of what is committed.
+    on_top: bool,
 }
 
 /// A copy of a recurrent part.
@@ -45,7 +47,7 @@ pub(crate) struct BankView {
 
 impl DeviceBank {
     pub(crate) fn new(stream: &Stream, sizes: BankSizes, most: Tokens) -> DeviceBank {
-        DeviceBank { sizes, memory: None, committed: 0, blocks: 0, stream: stream.clone(), most }
+        DeviceBank { sizes, memory: None, committed: 0, blocks: 0, stream: stream.clone(), most, on_top: false }
     }
 
     /// Makes sure that `tokens` tokens have their blocks, and puts a copy of the committed recurrent part into the
@@ -55,12 +57,21 @@ impl DeviceBank {
         let view = self.view();
         // SAFETY: both parts have memory since `hold`, do not overlap, and only this stream's work touches them.
         unsafe { copy_async(&self.stream, view.next, view.before, Bytes(self.sizes.recurrent as u64))? };
+        self.on_top = false;
+        Ok(())
+    }
+
+    /// Makes sure that `tokens` tokens have their blocks. The step goes on from what the last one wrote.
+    pub(crate) fn begin_on_top(&mut self, tokens: usize) -> Result<(), BackendError> {
+        self.hold(tokens.div_ceil(BLOCK_TOKENS))?;
+        self.on_top = true;
         Ok(())
     }
 
     /// Makes the new recurrent part the committed one.
     pub(crate) fn commit(&mut self) {
         self.committed = 1 - self.committed;
+        self.on_top = false;
     }
 
     /// Another bank with a copy of the committed state.
@@ -232,6 +243,12 @@ impl DeviceBank {
             blocks: recurrent(2),
             block_bytes: self.sizes.block as u32,
         }
+    }
+
+    /// The same for a step, which may go on from what the last one wrote.
+    pub(crate) fn step_view(&self) -> BankView {
+        let view = self.view();
+        BankView { before: if self.on_top { view.next } else { view.before }, ..view }
     }
 
     /// Bytes there are addresses for.

@@ -72,6 +72,11 @@ impl Device {
         })
     }
 
+    /// Rows that a step has left where it took memory for them.
+    pub(super) fn rows_left_at(&self, address: DevicePtr, len: usize, width: usize) -> DeviceRows {
+        DeviceRows::new(self.arena.left_at(address), len, width)
+    }
+
     /// Puts a kernel into the stream, unless the step has failed already.
     ///
     /// # Safety
@@ -194,7 +199,7 @@ impl Device {
         full: &[usize],
         best: DevicePtr,
         count: usize,
-    ) -> Result<Computed, BackendError> {
+    ) -> Result<Computed<DeviceRows>, BackendError> {
         let (row, tokens) = (width * size_of::<f32>(), full.len() * width * size_of::<f32>());
         let bytes = tokens + count * size_of::<u32>();
         let mut pinned = self.pinned(bytes)?;
@@ -212,7 +217,7 @@ impl Device {
         self.finish()?;
         let (logits, best) = pinned.as_slice()[..bytes].split_at(tokens);
         let best = cast_slice::<u8, u32>(best).iter().map(|&token| (token != u32::MAX).then_some(TokenId(token)));
-        Ok(Computed { logits: cast_slice(logits).to_vec(), best: best.collect() })
+        Ok(Computed { logits: cast_slice(logits).to_vec(), best: best.collect(), kept: Vec::new() })
     }
 
     /// Memory of the host for downloads.

@@ -3,7 +3,7 @@
 use super::loader::Loader;
 use super::{
     attend, attend_many, best, compress, embed, experts, few, gemm, gemm_operand, hyper_connection, multiply,
-    normalize, operand, rotate, route, select, store_window,
+    normalize, operand, rotate, route, select, store_window, streams,
 };
 use ds4_gpu::cuda::{CudaError, Gpu};
 
@@ -26,6 +26,7 @@ pub(crate) struct Kernels {
     pub(crate) route: route::Kernels,
     pub(crate) select: select::Kernels,
     pub(crate) store_window: store_window::Kernels,
+    pub(crate) streams: streams::Kernels,
 }
 
 impl Kernels {
@@ -49,6 +50,7 @@ impl Kernels {
             route: route::Kernels::load(&loader)?,
             select: select::Kernels::load(gpu, &loader)?,
             store_window: store_window::Kernels::load(&loader)?,
+            streams: streams::Kernels::load(&loader)?,
         })
     }
 }

@@ -39,6 +39,7 @@ mod rows;
 mod select;
 mod step;
 mod store_window;
+mod streams;
 mod vector;
 
 pub use backend::Cuda;

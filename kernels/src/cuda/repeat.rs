@@ -10,7 +10,7 @@ use super::device::Device;
 use super::rows::DeviceRows;
 use super::step::StepView;
 use crate::BackendError;
-use crate::backend::Computed;
+use crate::backend::{Computed, Produced};
 use crate::kv_rows::KvFormat;
 use crate::step::Step;
 use ds4_gpu::DevicePtr;
@@ -46,16 +46,30 @@ struct Shape {
 /// A shape that was seen before; recorded when it was seen twice.
 struct Repeat {
     shape: Shape,
-    recorded: Option<(GraphExec, Option<Results>)>,
+    recorded: Option<(GraphExec, Results)>,
 }
 
 /// Where a step leaves what it computed.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Results {
+    logits: Option<Logits>,
+    kept: Vec<LeftRows>,
+}
+
+#[derive(Clone, Copy)]
+struct Logits {
     logits: DevicePtr,
     width: usize,
     best: DevicePtr,
     count: usize,
+}
+
+/// Rows of a step that has ended.
+#[derive(Clone, Copy)]
+struct LeftRows {
+    address: DevicePtr,
+    len: usize,
+    width: usize,
 }
 
 impl Repeats {
@@ -64,8 +78,8 @@ impl Repeats {
         &self,
         device: &Device,
         shape: Shape,
-        operations: impl FnOnce() -> Option<Results>,
-    ) -> Result<Option<Results>, BackendError> {
+        operations: impl FnOnce() -> Results,
+    ) -> Result<Results, BackendError> {
         if shape.view.rows as usize > ROWS_MAX || !device.arena_is_unused() {
             return Ok(operations());
         }
@@ -85,7 +99,7 @@ impl Repeats {
             repeat.recorded = Some(record(device, operations).map_err(|error| refused(device, error))?);
         }
         let (graph, results) = repeat.recorded.as_ref().expect("it was just recorded");
-        let results = *results;
+        let results = results.clone();
         // SAFETY: the recorded kernels touch weights and recordings of the same model, the metadata that `prepare` has put
         // into the same stream before, the banks it names, and the arena, which nobody else uses.
         unsafe { graph.launch(&device.stream) }.map_err(|error| refused(device, error.into()))?;
@@ -116,11 +130,15 @@ impl Repeats {
 pub(super) fn operate<'a, F: KvFormat>(
     cuda: &Cuda<F>,
     step: &mut Step<'a, super::DeviceBank>,
-    operations: impl FnOnce(&Cuda<F>, &mut Step<'a, super::DeviceBank>) -> Option<DeviceRows>,
-) -> Option<Results> {
-    let logits = operations(cuda, step)?;
-    let BestTokens { tokens } = best::best(&cuda.device, &logits);
-    Some(Results { logits: logits.address(), width: logits.width(), best: tokens.address(), count: logits.len() })
+    operations: impl FnOnce(&Cuda<F>, &mut Step<'a, super::DeviceBank>) -> Produced<DeviceRows>,
+) -> Results {
+    let Produced { logits, kept } = operations(cuda, step);
+    let logits = logits.map(|logits| {
+        let BestTokens { tokens } = best::best(&cuda.device, &logits);
+        Logits { logits: logits.address(), width: logits.width(), best: tokens.address(), count: logits.len() }
+    });
+    let left = |rows: &DeviceRows| LeftRows { address: rows.address(), len: rows.len(), width: rows.width() };
+    Results { logits, kept: kept.iter().map(left).collect() }
 }
 
 /// The last one is the one that was used last.
@@ -131,17 +149,14 @@ fn keep(kept: &mut Vec<Repeat>, repeat: Repeat) {
     kept.push(repeat);
 }
 
-fn record(
-    device: &Device,
-    operations: impl FnOnce() -> Option<Results>,
-) -> Result<(GraphExec, Option<Results>), BackendError> {
+fn record(device: &Device, operations: impl FnOnce() -> Results) -> Result<(GraphExec, Results), BackendError> {
     let mut results = None;
     let graph = device.stream.capture(|| {
-        results = operations();
+        results = Some(operations());
         // What could not be launched is missing in the recording.
         device.failure().map_or(Ok(()), Err)
     })?;
-    Ok((graph.instantiate()?, results))
+    Ok((graph.instantiate()?, results.expect("the operations ran")))
 }
 
 /// Why a recording cannot be had, or started.
@@ -160,16 +175,18 @@ pub(super) fn compute<'a, F: KvFormat>(
     repeats: &Repeats,
     step: &mut Step<'a, super::DeviceBank>,
     full: &[usize],
-    operations: impl FnOnce(&Cuda<F>, &mut Step<'a, super::DeviceBank>) -> Option<DeviceRows>,
-) -> Result<Computed, BackendError> {
+    operations: impl FnOnce(&Cuda<F>, &mut Step<'a, super::DeviceBank>) -> Produced<DeviceRows>,
+) -> Result<Computed<DeviceRows>, BackendError> {
     let device = &*cuda.device;
     let shape = Shape { view: device.step(), wanted: step.wanted.len(), reach: step.reach(), longest: step.longest() };
-    let results = repeats.run(device, shape, || operate(cuda, step, operations))?;
-    match results {
-        Some(results) => {
-            let Results { logits, width, best, count } = results;
-            device.bring(logits, width, full, best, count)
+    let Results { logits, kept } = repeats.run(device, shape, || operate(cuda, step, operations))?;
+    let computed = match logits {
+        Some(Logits { logits, width, best, count }) => device.bring(logits, width, full, best, count)?,
+        None => {
+            device.finish()?;
+            Computed { logits: Vec::new(), best: Vec::new(), kept: Vec::new() }
         }
-        None => device.finish().map(|()| Computed::default()),
-    }
+    };
+    let kept = kept.iter().map(|rows| device.rows_left_at(rows.address, rows.len, rows.width)).collect();
+    Ok(Computed { kept, ..computed })
 }

@@ -69,6 +69,13 @@ impl DeviceRows {
         }
     }
 
+    /// The same values in rows of another width.
+    pub(super) fn reshaped(self, width: usize) -> DeviceRows {
+        let values = self.len * self.width;
+        assert!(values.is_multiple_of(width), "{values} values are not rows of {width}");
+        DeviceRows::new(self.memory, values / width, width)
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.len

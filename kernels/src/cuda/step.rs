@@ -120,7 +120,7 @@ impl StepMemory {
 }
 
 fn segment_view(segment: &crate::step::StepSegment<'_, DeviceBank>) -> SegmentView {
-    let memory = segment.bank.view();
+    let memory = segment.bank.step_view();
     SegmentView {
         before: memory.before,
         next: memory.next,

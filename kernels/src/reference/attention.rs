@@ -71,6 +71,8 @@ pub(crate) fn attend<F: KvFormat>(
 
 /// The rows that a segment's queries may see, expanded.
 struct SegmentKeys<'a> {
+    /// The first position that any query sees.
+    oldest: usize,
     /// Position of the first row of `before`.
     window_start: usize,
     /// Raw rows of tokens before the segment.
@@ -97,7 +99,7 @@ impl<'a> SegmentKeys<'a> {
         new_rows: &'a Rows,
     ) -> SegmentKeys<'a> {
         let start = segment.start.index();
-        let window_start = start.saturating_sub(WINDOW - 1);
+        let window_start = start.saturating_sub(WINDOW - 1).max(window.oldest).min(start);
         let mut before = Rows::zeros(start - window_start, new_rows.width());
         let memory = &segment.bank.before()[window.offset..];
         for position in window_start..start {
@@ -109,13 +111,13 @@ impl<'a> SegmentKeys<'a> {
             let (rows, expanded) = expand_compressed::<F>(segment, compressed);
             (rows, compressed, expanded)
         });
-        SegmentKeys { window_start, before, own, start, compressed }
+        SegmentKeys { oldest: window.oldest, window_start, before, own, start, compressed }
     }
 
     /// The rows that the query at `position` (row `row` of the step) sees.
     fn visible(&self, position: usize, row: usize) -> Vec<&[f32]> {
         let mut keys: Vec<&[f32]> = Vec::with_capacity(WINDOW);
-        for seen in (position + 1).saturating_sub(WINDOW)..=position {
+        for seen in (position + 1).saturating_sub(WINDOW).max(self.oldest)..=position {
             keys.push(match seen.checked_sub(self.start) {
                 Some(own) => self.own[own],
                 None => self.before.row(seen - self.window_start),

@@ -18,6 +18,8 @@ pub struct HostBank {
     /// Nothing until the first step.
     memory: HostRegion,
     state: BankState,
+    /// A step reads what the last one wrote instead of what is committed.
+    on_top: bool,
 }
 
 /// A copy of the recurrent part, to cut a bank back to later.
@@ -46,7 +48,7 @@ impl HostCheckpoint {
 
 impl HostBank {
     pub(crate) fn new(sizes: BankSizes) -> HostBank {
-        HostBank { sizes, memory: HostRegion::new(BANK), state: BankState { blocks: 0, committed: 0 } }
+        HostBank { sizes, memory: HostRegion::new(BANK), state: BankState { blocks: 0, committed: 0 }, on_top: false }
     }
 
     /// Goes on in memory that a dead process has left.
@@ -57,7 +59,7 @@ impl HostBank {
     ) -> Result<HostBank, BackendError> {
         let memory = HostRegion::adopt(BANK, pieces)?;
         check_len(memory.bytes(), sizes.block_at(state.blocks))?;
-        Ok(HostBank { sizes, memory, state })
+        Ok(HostBank { sizes, memory, state, on_top: false })
     }
 
     /// Makes sure that `tokens` tokens have their blocks, and starts a new recurrent part as a copy of the committed
@@ -67,12 +69,21 @@ impl HostBank {
         let (before, next) =
             (self.recurrent_place(self.state.committed), self.recurrent_place(1 - self.state.committed));
         self.memory.bytes_mut().copy_within(before, next.start);
+        self.on_top = false;
+        Ok(())
+    }
+
+    /// Makes sure that `tokens` tokens have their blocks. The step goes on from what the last one wrote.
+    pub(crate) fn begin_on_top(&mut self, tokens: usize) -> Result<(), BackendError> {
+        self.hold(tokens.div_ceil(BLOCK_TOKENS))?;
+        self.on_top = true;
         Ok(())
     }
 
     /// Makes the new recurrent part the committed one.
     pub(crate) fn commit(&mut self) {
         self.state.committed = 1 - self.state.committed;
+        self.on_top = false;
     }
 
     /// Another bank with a copy of the committed state.
@@ -90,7 +101,13 @@ impl HostBank {
 
     /// The recurrent part as it was before the step.
     pub(crate) fn before(&self) -> &[u8] {
-        &self.memory.bytes()[self.recurrent_place(self.state.committed)]
+        let copy = if self.on_top { 1 - self.state.committed } else { self.state.committed };
+        &self.memory.bytes()[self.recurrent_place(copy)]
+    }
+
+    /// The same, as numbers.
+    pub(crate) fn before_floats(&self, offset: usize, floats: usize) -> &[f32] {
+        bytemuck::cast_slice(&self.before()[offset..][..floats * size_of::<f32>()])
     }
 
     /// The recurrent part that the step writes.
@@ -106,7 +123,7 @@ impl HostBank {
 
     /// The committed recurrent part.
     pub fn recurrent(&self) -> &[u8] {
-        self.before()
+        &self.memory.bytes()[self.recurrent_place(self.state.committed)]
     }
 
     /// Block `index`.
@@ -132,7 +149,7 @@ impl HostBank {
         let mut memory = HostRegion::new(CHECKPOINT);
         memory.ensure(self.sizes.recurrent)?;
         if !self.memory.bytes().is_empty() {
-            memory.bytes_mut()[..self.sizes.recurrent].copy_from_slice(self.before());
+            memory.bytes_mut()[..self.sizes.recurrent].copy_from_slice(self.recurrent());
         }
         Ok(HostCheckpoint { bytes: self.sizes.recurrent, memory: Arc::new(memory.freeze()?) })
     }
@@ -154,7 +171,7 @@ impl HostBank {
     pub(crate) fn image(&self, first: usize) -> BankImage {
         let blocks = (first..self.state.blocks).map(|index| Arc::new(self.block(index).to_vec()) as Arc<_>).collect();
         let is_empty = self.memory.bytes().is_empty();
-        let recurrent = if is_empty { vec![0; self.sizes.recurrent] } else { self.before().to_vec() };
+        let recurrent = if is_empty { vec![0; self.sizes.recurrent] } else { self.recurrent().to_vec() };
         BankImage { blocks, recurrent }
     }
 

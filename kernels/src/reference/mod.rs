@@ -20,7 +20,7 @@ pub use bank::{HostBank, HostCheckpoint};
 pub(crate) use ceiling::fastest_product;
 
 use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
-use crate::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, WindowPlace};
+use crate::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, StreamsPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
 use crate::hyper_connection::{HyperConstants, Mixed, STREAMS};
@@ -32,6 +32,7 @@ use ds4_gpu::MemoryPiece;
 use ds4_units::Bytes;
 use rayon::prelude::*;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The CPU, keeping rows in format `F`.
@@ -60,6 +61,7 @@ impl<F: KvFormat> Backend for Cpu<F> {
 
     const HEAD_WIDTH_MAX: usize = usize::MAX;
     const PREFILL_ROWS: usize = 512;
+    const REPLAY_ROWS: usize = 64;
 
     fn memory(&self) -> Vec<(&'static str, Bytes)> {
         Vec::new()
@@ -88,6 +90,10 @@ impl<F: KvFormat> Backend for Cpu<F> {
 
     fn begin(&self, bank: &mut HostBank, tokens: usize) -> Result<(), BackendError> {
         bank.begin(tokens)
+    }
+
+    fn begin_on_top(&self, bank: &mut HostBank, tokens: usize) -> Result<(), BackendError> {
+        bank.begin_on_top(tokens)
     }
 
     fn commit(&self, bank: &mut HostBank) {
@@ -173,6 +179,39 @@ impl<F: KvFormat> Backend for Cpu<F> {
 
     fn finish(&self) -> Result<(), BackendError> {
         Ok(())
+    }
+
+    fn reshaped(&self, rows: Rows, width: usize) -> Rows {
+        Rows::from_values(width, rows.into_values())
+    }
+
+    fn part(&self, rows: &Rows, range: Range<usize>) -> Rows {
+        Rows::from_values(rows.width(), rows.values()[range.start * rows.width()..range.end * rows.width()].to_vec())
+    }
+
+    fn add(&self, rows: &mut Rows, others: &Rows) {
+        rows.values_mut().iter_mut().zip(others.values()).for_each(|(value, other)| *value += other);
+    }
+
+    fn take_streams(&self, step: &Step<'_, HostBank>, place: StreamsPlace, streams: Option<&Rows>) -> Rows {
+        let mut taken = Rows::zeros(step.len(), place.floats);
+        for segment in &step.segments {
+            for row in segment.rows.clone() {
+                let before = match streams.filter(|_| row > segment.rows.start) {
+                    Some(streams) => streams.row(row - 1),
+                    None => segment.bank.before_floats(place.offset, place.floats),
+                };
+                taken.row_mut(row).copy_from_slice(before);
+            }
+        }
+        taken
+    }
+
+    fn leave_streams(&self, step: &mut Step<'_, HostBank>, place: StreamsPlace, streams: &Rows) {
+        for segment in &mut step.segments {
+            let kept = segment.bank.next_floats(place.offset, place.floats);
+            kept.copy_from_slice(streams.row(segment.rows.end - 1));
+        }
     }
 
     fn embed(&self, table: &Matrix, step: &Step<'_, HostBank>) -> Rows {

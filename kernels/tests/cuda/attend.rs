@@ -86,7 +86,7 @@ fn places<F: KvFormat>(shape: &Shape) -> Places {
     let window_bytes = F::attention_bytes(window);
     let floats = [pool_floats(shape.width, ratio == 4), pool_floats(128, true)];
     Places {
-        window: WindowPlace { offset: 0, array: window },
+        window: WindowPlace { offset: 0, array: window, oldest: 0 },
         rows: BlockPlace { offset: 0, array },
         index: BlockPlace { offset: F::attention_bytes(array), array: index },
         pools: [

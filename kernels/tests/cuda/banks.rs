@@ -30,7 +30,7 @@ fn windows_and_compressed_rows_under_a_sanitizer() {
 fn windows<F: KvFormat>(steps: &[[usize; 3]]) {
     for width in [512, 128, 192] {
         let array = RowArray { rows: WINDOW, width };
-        let place = WindowPlace { offset: 0, array };
+        let place = WindowPlace { offset: 0, array, oldest: 0 };
         let mut pair = Pair::<F>::new(3, BankSizes { block: 16, recurrent: F::attention_bytes(array) });
         for (index, counts) in steps.iter().enumerate() {
             let mut new = rows(31 + index as u64, counts.iter().sum(), width);
@@ -146,7 +146,7 @@ fn compare_rows<F: KvFormat>(pair: &Pair<F>, bank: usize, count: usize, place: B
 #[test]
 fn a_bank_goes_back_to_its_checkpoint_and_a_fork_goes_its_own_way() {
     let array = RowArray { rows: WINDOW, width: 128 };
-    let place = WindowPlace { offset: 0, array };
+    let place = WindowPlace { offset: 0, array, oldest: 0 };
     let sizes = BankSizes { block: 4096, recurrent: PackedRows::attention_bytes(array) };
     let mut pair = Pair::<PackedRows>::new(1, sizes);
     let store = |pair: &mut Pair<PackedRows>, seed: u64, count: usize| {

@@ -15,3 +15,4 @@ mod normalize;
 mod rotate;
 mod route;
 mod select;
+mod streams;

@@ -4,7 +4,7 @@
 use crate::data::{matrix, rows};
 use crate::kit::{TestCuda, assert_close, cpu, cpu_step, cuda, cuda_step, up};
 use crate::multiply::FEW;
-use ds4_kernels::backend::{Experts, HyperSite, Mlp, Routing};
+use ds4_kernels::backend::{Experts, HyperSite, Mlp, Produced, Routing};
 use ds4_kernels::experts::ExpertConstants;
 use ds4_kernels::hyper_connection::HyperConstants;
 use ds4_kernels::{Backend, Rows};
@@ -142,10 +142,17 @@ fn the_best_of_every_row_is_the_first_of_the_largest() {
     logits.row_mut(4).fill(-3.0);
     let computed = cuda_step(cuda, &[0; 5], |_| {
         let mut step = ds4_kernels::step::Step::new([], vec![0; 5]);
-        cuda.compute(&Default::default(), &mut step, &[1, 3], |cuda, _| Some(up(cuda, &logits))).unwrap()
+        cuda.compute(&Default::default(), &mut step, &[1, 3], |cuda, _| Produced {
+            logits: Some(up(cuda, &logits)),
+            kept: vec![up(cuda, &logits)],
+        })
+        .unwrap()
     });
     let want: Vec<_> = logits.iter().map(ds4_kernels::backend::best).collect();
     assert_eq!(computed.best, want);
+    // What was kept is where it was, whole and in parts.
+    let kept = &computed.kept[0];
+    assert_eq!(cuda.peek(&cuda.part(kept, 1..3)).unwrap().values(), &logits.values()[3000..9000]);
     assert_eq!(computed.logits[..3000], *logits.row(1));
     assert!(computed.logits[3007].is_nan() && computed.logits.len() == 6000);
 }

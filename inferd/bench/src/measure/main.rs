@@ -14,7 +14,7 @@ mod text;
 use clap::Parser;
 use config::Args;
 use ds4_boot::{ModelFile, Platform};
-use ds4_engine::{Account, Engine, EngineOptions};
+use ds4_engine::{Account, Engine, EngineOptions, SpeculationOptions};
 use ds4_host::{Exit, check_cpu, init_logging, printable};
 use ds4_model::LoadedModel;
 use endless::Endless;
@@ -61,7 +61,8 @@ fn run(args: &Args) -> Result<(), BenchError> {
     let prices: Vec<u64> = args.frontiers().iter().map(|&tokens| loaded.model.price(tokens).0).collect();
     let loaded = LoadedModel { codec: Arc::new(Endless(loaded.codec)), ..loaded };
     let (codec, tokenizer) = (loaded.codec.clone(), loaded.tokenizer.clone());
-    let options = EngineOptions { banks: args.banks(), ..EngineOptions::default() };
+    let speculation = Some(SpeculationOptions { ahead: model.draft.ahead(), margin: model.draft.mtp_margin });
+    let options = EngineOptions { banks: args.banks(), speculation, ..EngineOptions::default() };
     let engine = Engine::start(loaded, options, Account::unlimited()).map_err(BenchError::Thread)?;
     let requests = Requests { engine: engine.handle(), codec, tokenizer, tokens };
     requests.warm_up()?;
@@ -69,6 +70,14 @@ fn run(args: &Args) -> Result<(), BenchError> {
         [] => sweep::run(args, &requests, &prices, &shares)?,
         crowds => crowd::run(args, crowds, &requests, &shares)?,
     };
+    let stats = requests.engine.observatory().stats();
+    if stats.guesses > 0 {
+        let (guesses, right, quenched) = (stats.guesses, stats.guesses_right, stats.guesses_quenched);
+        eprintln!(
+            "ds4-bench: {guesses} guesses, {right} right ({:.1} %); given up for an answer {quenched} times",
+            100.0 * right as f64 / guesses as f64
+        );
+    }
     if let Some(path) = &args.csv {
         table.write(path)?;
     }

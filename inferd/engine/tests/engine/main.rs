@@ -7,6 +7,7 @@ mod company;
 mod disk;
 mod ends;
 mod faults;
+mod guessing;
 mod keeping;
 mod limits;
 mod memory;

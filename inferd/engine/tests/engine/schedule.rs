@@ -14,6 +14,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     queue_age_max: QUEUE_AGE_MAX,
     idle_trim: IDLE_TRIM,
     grace: GRACE,
+    speculation: None,
 };
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::vocabulary::{ASSISTANT, EOS, FAMILY_ASSISTANT, SIZE};
 use ds4_model::{
-    BankError, BankFormat, BankImage, Import, LogitsWanted, Model, ModelInfo, StepBatch, StepError, StepLogits,
+    BankError, BankFormat, BankImage, DraftWish, Import, LogitsWanted, Model, ModelInfo, StepBatch, StepError,
+    StepLogits,
 };
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,6 +86,10 @@ struct State {
     banks_open_most: usize,
     /// Tokens in all banks.
     tokens_held: usize,
+    /// Every so many positions a guess is wrong; never when 0.
+    wrong_guess_every: usize,
+    /// Guesses are not taken into banks.
+    refuses_guesses: bool,
 }
 
 impl Controls {
@@ -142,6 +147,14 @@ impl Controls {
     /// Steps that had begun when each part of a stored bank came.
     pub fn parts_came(&self) -> Vec<usize> {
         self.with(|state| state.parts_came.clone())
+    }
+
+    pub fn guess_wrong_every(&self, positions: usize) {
+        self.with(|state| state.wrong_guess_every = positions);
+    }
+
+    pub fn refuse_guesses(&self) {
+        self.with(|state| state.refuses_guesses = true);
     }
 
     pub fn lose_device(&self) {
@@ -214,7 +227,12 @@ pub struct FakeModel {
     controls: Controls,
     banks: BTreeMap<BankId, Bank>,
     next_bank: u32,
+    /// Of the last step: certain tokens and guesses of every segment with guesses.
+    undecided: BTreeMap<BankId, (Vec<TokenId>, usize)>,
 }
+
+/// Rows of a step with guesses.
+pub const DRAFT_ROWS: usize = 10;
 
 impl FakeModel {
     pub fn new(rule: Rule, context: u32) -> (FakeModel, Controls) {
@@ -227,7 +245,8 @@ impl FakeModel {
             vocabulary: SIZE,
             prefill_rows: 512,
         };
-        (FakeModel { info, rule, controls: controls.clone(), banks: BTreeMap::new(), next_bank: 0 }, controls)
+        let (banks, undecided) = Default::default();
+        (FakeModel { info, rule, controls: controls.clone(), banks, next_bank: 0, undecided }, controls)
     }
 
     fn bank(&self, bank: BankId) -> Result<&Bank, BankError> {
@@ -304,26 +323,70 @@ impl Model for FakeModel {
         if fails {
             return Err(StepError::TokenOutsideVocabulary { token: u32::MAX, vocabulary: SIZE });
         }
+        self.undecided.clear();
+        let all: usize = batch.segments.iter().map(|segment| segment.tokens.len()).sum();
+        assert!(all <= DRAFT_ROWS || batch.segments.iter().all(|segment| segment.drafted == 0), "{all} rows");
         let (mut rows, mut values, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
         for segment in batch.segments {
             let bank = self.banks.get_mut(&segment.bank).unwrap();
             let wanted = match segment.logits {
                 LogitsWanted::None | LogitsWanted::Greedy => 0,
-                LogitsWanted::Last => 1,
+                LogitsWanted::Last => 1 + segment.drafted,
                 LogitsWanted::All => segment.tokens.len(),
             };
-            let first = bank.tokens.len() + segment.tokens.len() - wanted;
+            let (before, end) = (bank.tokens.len(), bank.tokens.len() + segment.tokens.len());
             bank.tokens.extend_from_slice(segment.tokens);
             rows.push(wanted);
             let greedy = segment.logits == LogitsWanted::Greedy;
-            drawn.push(greedy.then(|| likeliest(&(self.rule)(&bank.tokens))).flatten());
-            for end in first + 1..=first + wanted {
+            let likely = (end - segment.drafted..=end).map(|end| likeliest(&(self.rule)(&bank.tokens[..end])));
+            drawn.push(if greedy { likely.collect() } else { Vec::new() });
+            for end in end - wanted + 1..=end {
                 values.extend((self.rule)(&bank.tokens[..end]));
+            }
+            if segment.drafted > 0 {
+                bank.tokens.truncate(before);
+                self.undecided.insert(segment.bank, (segment.tokens.to_vec(), segment.drafted));
             }
             self.controls.with(|state| state.logits_rows_most = state.logits_rows_most.max(wanted));
         }
         self.count();
-        Ok(StepLogits::new(SIZE, &rows, values).with_drawn(drawn))
+        Ok(StepLogits::new(SIZE, &rows, values).with_all_drawn(drawn))
+    }
+
+    fn accept(&mut self, accepted: &[(BankId, usize)]) -> Result<(), StepError> {
+        let mut undecided = std::mem::take(&mut self.undecided);
+        for &(bank, count) in accepted {
+            let (tokens, drafted) = undecided.remove(&bank).expect("the step before had guesses for this bank");
+            assert!(count <= drafted, "{count} of {drafted}");
+            if self.controls.with(|state| state.refuses_guesses) {
+                return Err(StepError::NotGuessed { bank, count, drafted: 0 });
+            }
+            let held = self.banks.get_mut(&bank).unwrap();
+            held.tokens.extend_from_slice(&tokens[..tokens.len() - drafted + count]);
+        }
+        self.count();
+        Ok(())
+    }
+
+    fn draft_rows(&self) -> usize {
+        DRAFT_ROWS
+    }
+
+    fn draft(&mut self, wishes: &[DraftWish]) -> Result<Vec<Vec<TokenId>>, StepError> {
+        self.undecided.clear();
+        let wrong_every = self.controls.with(|state| state.wrong_guess_every);
+        let guesses = wishes.iter().map(|wish| {
+            let mut tokens = self.banks[&wish.bank].tokens.clone();
+            tokens.push(wish.next);
+            let first = tokens.len();
+            for _ in 0..wish.count {
+                let right = likeliest(&(self.rule)(&tokens)).expect("finite logits");
+                let is_wrong = wrong_every > 0 && tokens.len().is_multiple_of(wrong_every);
+                tokens.push(if is_wrong { TokenId(right.0 ^ 1) } else { right });
+            }
+            tokens.split_off(first)
+        });
+        Ok(guesses.collect())
     }
 
     fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {

@@ -205,6 +205,12 @@ impl<B: Backend> Bank<B> {
         backend.begin(&mut self.memory, self.tokens.index() + count)
     }
 
+    /// Prepares to compute what follows `count` more tokens that will not be committed, from what the last such step
+    /// wrote.
+    pub(super) fn begin_on_top(&mut self, backend: &B, count: usize) -> Result<(), BackendError> {
+        backend.begin_on_top(&mut self.memory, self.tokens.index() + count)
+    }
+
     /// Takes the step's tokens, which the device has computed.
     pub(super) fn commit(&mut self, backend: &B, tokens: &[TokenId]) {
         self.note(self.tokens, tokens);

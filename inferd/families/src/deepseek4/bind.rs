@@ -1,6 +1,6 @@
 //! From tensors by name to a graph's weights on a backend.
 
-use super::layout::{BankLayout, CompressedPlaces};
+use super::layout::{BankLayout, CompressedPlaces, DraftPlaces, LayerPlaces};
 use super::shape::{Compression, INDEX_WIDTH, Shape};
 use super::tensors;
 use ds4_import::{Tensor, Weights};
@@ -45,6 +45,13 @@ pub(super) struct Attention<B: Backend> {
     pub(super) indexer: Option<IndexerWeights<B>>,
 }
 
+impl<B: Backend> Attention<B> {
+    /// The compressors it feeds: that of its rows, then that of its indexer's keys.
+    pub(super) fn compressors(&self) -> impl Iterator<Item = &CompressorWeights<B>> {
+        self.rows.iter().chain(self.indexer.iter().map(|indexer| &indexer.keys))
+    }
+}
+
 /// A compressor with the matrices that feed it.
 pub(super) struct CompressorWeights<B: Backend> {
     pub(super) values: B::Matrix,
@@ -68,6 +75,25 @@ pub(super) struct FeedForward<B: Backend> {
     pub(super) constants: ExpertConstants,
 }
 
+/// A draft block on a backend.
+pub(super) struct DraftWeights<B: Backend> {
+    pub(super) token_norm: B::Vector,
+    pub(super) token: B::Matrix,
+    pub(super) streams_norm: B::Vector,
+    pub(super) streams: B::Matrix,
+    pub(super) layer: Layer<B>,
+    pub(super) head: HyperSite<B>,
+    pub(super) places: DraftPlaces,
+}
+
+/// What makes one layer another than the next.
+struct LayerKind {
+    compression: Compression,
+    by_token: bool,
+    clamp: f32,
+    places: LayerPlaces,
+}
+
 /// Takes tensors by name, below a prefix.
 struct Binder<'a, B> {
     backend: &'a B,
@@ -83,7 +109,7 @@ pub(super) fn bind<B: Backend>(
     shape: &Shape,
     layout: &BankLayout,
 ) -> Result<ModelWeights<B>, FamilyError> {
-    tensors::check(shape, |name| weights.tensor(name).map(|tensor| (tensor.kind(), tensor.dims())))?;
+    tensors::check(tensors::expected(shape), |name| weights.tensor(name).map(|tensor| (tensor.kind(), tensor.dims())))?;
     let mut binder = Binder { backend, weights, shape, prefix: String::new() };
     let embedding = binder.matrix("token_embd")?;
     let head = binder.site("output_hc", "output_norm")?;
@@ -91,24 +117,52 @@ pub(super) fn bind<B: Backend>(
     let mut layers = Vec::with_capacity(shape.layers());
     for index in 0..shape.layers() {
         binder.prefix = format!("blk.{index}.");
-        layers.push(binder.layer(index, layout)?);
+        let (compression, clamp, places) = (shape.compression[index], shape.clamps[index], layout.layers[index]);
+        layers.push(binder.layer(&LayerKind { compression, by_token: index < shape.hash_layers, clamp, places })?);
     }
     Ok(ModelWeights { embedding, layers, head, output })
 }
 
+/// Binds a draft block; its tensors are checked first.
+pub(super) fn bind_draft<B: Backend>(
+    backend: &B,
+    weights: &Weights,
+    shape: &Shape,
+    places: DraftPlaces,
+) -> Result<DraftWeights<B>, FamilyError> {
+    let find = |name: &str| weights.tensor(name).map(|tensor| (tensor.kind(), tensor.dims()));
+    tensors::check(tensors::expected_of_draft(shape), find)?;
+    let binder = Binder { backend, weights, shape, prefix: tensors::DRAFT_PREFIX.to_owned() };
+    let kind = LayerKind {
+        compression: Compression::None,
+        by_token: false,
+        // The published files name one for each layer of the model, all alike.
+        clamp: shape.clamps[shape.layers() - 1],
+        places: LayerPlaces { window: places.window, compressed: None, index: None },
+    };
+    Ok(DraftWeights {
+        token_norm: binder.vector("enorm.weight")?,
+        token: binder.matrix("e_proj")?,
+        streams_norm: binder.vector("hnorm.weight")?,
+        streams: binder.matrix("h_proj")?,
+        layer: binder.layer(&kind)?,
+        head: binder.site("hc_head", "norm")?,
+        places,
+    })
+}
+
 impl<B: Backend> Binder<'_, B> {
-    fn layer(&self, index: usize, layout: &BankLayout) -> Result<Layer<B>, FamilyError> {
+    fn layer(&self, kind: &LayerKind) -> Result<Layer<B>, FamilyError> {
         Ok(Layer {
             attention_site: self.site("hc_attn", "attn_norm")?,
-            attention: self.attention(index, layout)?,
+            attention: self.attention(kind)?,
             feed_forward_site: self.site("hc_ffn", "ffn_norm")?,
-            feed_forward: self.feed_forward(index)?,
+            feed_forward: self.feed_forward(kind)?,
         })
     }
 
-    fn attention(&self, index: usize, layout: &BankLayout) -> Result<Attention<B>, FamilyError> {
-        let compression = self.shape.compression[index];
-        let places = layout.layers[index];
+    fn attention(&self, kind: &LayerKind) -> Result<Attention<B>, FamilyError> {
+        let LayerKind { compression, places, .. } = *kind;
         let rope = match compression {
             Compression::None => Rope::new(self.shape.rope_base, None),
             _ => Rope::new(self.shape.compressed_rope_base, Some(self.shape.stretch)),
@@ -169,8 +223,8 @@ impl<B: Backend> Binder<'_, B> {
         })
     }
 
-    fn feed_forward(&self, index: usize) -> Result<FeedForward<B>, FamilyError> {
-        let routing = if index < self.shape.hash_layers {
+    fn feed_forward(&self, kind: &LayerKind) -> Result<FeedForward<B>, FamilyError> {
+        let routing = if kind.by_token {
             Routing::ByToken(self.expert_table("ffn_gate_tid2eid.weight")?)
         } else {
             let name = "exp_probs_b.bias";
@@ -182,7 +236,7 @@ impl<B: Backend> Binder<'_, B> {
             routing,
             routed: self.mlp("exps")?,
             shared: self.mlp("shexp")?,
-            constants: ExpertConstants { weight_scale: self.shape.expert_scale, clamp: self.shape.clamps[index] },
+            constants: ExpertConstants { weight_scale: self.shape.expert_scale, clamp: kind.clamp },
         })
     }
 

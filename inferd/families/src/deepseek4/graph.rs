@@ -2,62 +2,128 @@
 //!
 //! Each operation's formula stands with its implementation in `ds4-kernels`; this file is their order.
 
-use super::bind::{Attention, CompressorWeights, FeedForward, ModelWeights};
+use super::bind::{Attention, CompressorWeights, DraftWeights, FeedForward, Layer, ModelWeights};
+use super::draft;
 use super::shape::{INDEX_WIDTH, Shape};
-use ds4_kernels::backend::{Backend, Experts, HeadPath, Settling};
+use ds4_kernels::backend::{Backend, Experts, HeadPath, HyperSite, Produced, Settling};
 use ds4_kernels::hyper_connection::HyperConstants;
 use ds4_kernels::step::Step;
+use std::ops::Range;
 
-/// Runs every layer over the step's rows and returns the logits of its wanted rows, in their order.
+/// Runs every layer over the step's rows and returns the logits of its wanted rows, in their order. A draft block follows
+/// it; then what the layers store is kept, if the rows are few, so that a part of the step can be stored once more.
 pub(super) fn forward<B: Backend>(
     backend: &B,
     weights: &ModelWeights<B>,
+    draft: Option<&DraftWeights<B>>,
     shape: &Shape,
     step: &mut Step<'_, B::Bank>,
-) -> Option<B::Rows> {
-    let constants = HyperConstants {
-        norm_epsilon: shape.norm_epsilon,
-        mix_epsilon: shape.mix_epsilon,
-        iterations: shape.sinkhorn_iterations,
-    };
+) -> Produced<B::Rows> {
+    let constants = hyper_constants(shape);
+    let keeps = draft.is_some() && step.len() <= B::REPLAY_ROWS;
+    let mut kept = Vec::new();
     let mut streams = backend.embed(&weights.embedding, step);
-    for (index, layer) in weights.layers.iter().enumerate() {
-        let mut mixed = backend.mix(&layer.attention_site, &constants, &streams);
-        let output = attention(backend, &layer.attention, shape, step, &mixed.input);
-        let into = [&mut streams, &mut mixed.merge];
-        backend.multiply_and_merge(&layer.attention.output_b, &output, into, Some(&layer.feed_forward_site));
-        let mut mixed = backend.mix(&layer.feed_forward_site, &constants, &streams);
+    for (index, weights_of_layer) in weights.layers.iter().enumerate() {
         let next = weights.layers.get(index + 1).map(|next| &next.attention_site);
-        let into = [&mut streams, &mut mixed.merge];
-        backend.feed_forward_and_merge(step, &experts(&layer.feed_forward), &mixed.input, into, next);
+        let stored = layer(backend, weights_of_layer, shape, step, &mut streams, next);
+        if keeps {
+            kept.extend(stored);
+        }
     }
+    if let Some(draft) = draft {
+        let row = draft::follow(backend, draft, &weights.embedding, shape, step, &streams);
+        if keeps {
+            kept.extend([row, streams]);
+            let streams = kept.last().expect("it was just kept");
+            return Produced { logits: logits(backend, weights, &weights.head, &constants, streams, step), kept };
+        }
+    }
+    Produced { logits: logits(backend, weights, &weights.head, &constants, &streams, step), kept }
+}
+
+/// Stores what [`forward`] has kept of the rows `rows` once more; the step's only segment is of them.
+pub(super) fn store_again<B: Backend>(
+    backend: &B,
+    weights: &ModelWeights<B>,
+    draft: &DraftWeights<B>,
+    step: &mut Step<'_, B::Bank>,
+    kept: &mut [B::Rows],
+    rows: Range<usize>,
+) {
+    let mut kept = kept.iter();
+    let mut next = || backend.part(kept.next().expect("every layer kept what it stored"), rows.clone());
+    for layer in &weights.layers {
+        backend.store_window(step, layer.attention.window, &mut next());
+        for weights in layer.attention.compressors() {
+            backend.compress(step, &weights.compressor, &next(), &next());
+        }
+    }
+    backend.store_window(step, draft.places.window, &mut next());
+    backend.leave_streams(step, draft.places.streams, &next());
+}
+
+/// The logits of the wanted rows.
+pub(super) fn logits<B: Backend>(
+    backend: &B,
+    weights: &ModelWeights<B>,
+    head: &HyperSite<B>,
+    constants: &HyperConstants,
+    streams: &B::Rows,
+    step: &Step<'_, B::Bank>,
+) -> Option<B::Rows> {
     if step.wanted.is_empty() {
         return None;
     }
-    let collapsed = backend.collapse(&weights.head, &constants, &streams, step);
+    let collapsed = backend.collapse(head, constants, streams, step);
     Some(backend.multiply(&weights.output, &collapsed))
 }
 
-/// The low rank of attention's output.
+/// Runs a layer. Returns the rows that it stored in the window, then values and gates that it gave its compressors.
+pub(super) fn layer<B: Backend>(
+    backend: &B,
+    layer: &Layer<B>,
+    shape: &Shape,
+    step: &mut Step<'_, B::Bank>,
+    streams: &mut B::Rows,
+    next: Option<&HyperSite<B>>,
+) -> Vec<B::Rows> {
+    let constants = hyper_constants(shape);
+    let mut mixed = backend.mix(&layer.attention_site, &constants, streams);
+    let (output, stored) = attention(backend, &layer.attention, shape, step, &mixed.input);
+    let into = [&mut *streams, &mut mixed.merge];
+    backend.multiply_and_merge(&layer.attention.output_b, &output, into, Some(&layer.feed_forward_site));
+    let mut mixed = backend.mix(&layer.feed_forward_site, &constants, streams);
+    let into = [streams, &mut mixed.merge];
+    backend.feed_forward_and_merge(step, &experts(&layer.feed_forward), &mixed.input, into, next);
+    stored
+}
+
+pub(super) fn hyper_constants(shape: &Shape) -> HyperConstants {
+    HyperConstants {
+        norm_epsilon: shape.norm_epsilon,
+        mix_epsilon: shape.mix_epsilon,
+        iterations: shape.sinkhorn_iterations,
+    }
+}
+
+/// The low rank of attention's output, and what was stored.
 fn attention<B: Backend>(
     backend: &B,
     layer: &Attention<B>,
     shape: &Shape,
     step: &mut Step<'_, B::Bank>,
     input: &B::Rows,
-) -> B::Rows {
+) -> (B::Rows, Vec<B::Rows>) {
     // The indexer chooses only where there are more rows than it may choose.
     let many = |keys: &CompressorWeights<B>| keys.compressor.finished(step.reach()) > shape.index_top;
     let chooser = layer.indexer.as_ref().filter(|indexer| many(&indexer.keys));
-    let compressors = || layer.rows.iter().chain(layer.indexer.iter().map(|indexer| &indexer.keys));
-
     let mut matrices = vec![&layer.query_a, &layer.kv];
-    matrices.extend(compressors().flat_map(|compressor| [&compressor.values, &compressor.gates]));
+    matrices.extend(layer.compressors().flat_map(|compressor| [&compressor.values, &compressor.gates]));
     matrices.extend(chooser.map(|indexer| &indexer.head_weights));
     let mut products = backend.multiply_all(&matrices, input).into_iter();
     let mut next = || products.next().expect("a result for every matrix");
     let (mut low, mut rows) = (next(), next());
-    let feeds: Vec<_> = compressors().map(|weights| (&weights.compressor, next(), next())).collect();
+    let feeds: Vec<_> = layer.compressors().map(|weights| (&weights.compressor, next(), next())).collect();
     let settling = Settling {
         low_norm: &layer.query_a_norm,
         row_norm: &layer.kv_norm,
@@ -87,7 +153,9 @@ fn attention<B: Backend>(
         output: &layer.output_a,
         groups: shape.output_groups,
     };
-    backend.attend_heads(step, layer.window, compressed, queries, &rows, &path)
+    let output = backend.attend_heads(step, layer.window, compressed, queries, &rows, &path);
+    let fed = feeds.into_iter().flat_map(|(_, values, gates)| [values, gates]);
+    (output, std::iter::once(rows).chain(fed).collect())
 }
 
 fn experts<B: Backend>(layer: &FeedForward<B>) -> Experts<'_, B> {

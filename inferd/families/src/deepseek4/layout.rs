@@ -1,7 +1,10 @@
 //! Where a bank's bytes lie: block by block for compressed rows, all layers together, and one recurrent part.
 
 use super::shape::{Compression, INDEX_WIDTH, Shape};
-use ds4_kernels::bank::{BLOCK_TOKENS, BankSizes, BlockPlace, PoolPlace, WINDOW, WindowPlace, pool_floats};
+use ds4_kernels::bank::{
+    BLOCK_TOKENS, BankSizes, BlockPlace, PoolPlace, StreamsPlace, WINDOW, WindowPlace, pool_floats,
+};
+use ds4_kernels::hyper_connection::STREAMS;
 use ds4_kernels::kv_rows::{KvFormat, RowArray};
 use ds4_model::BankImage;
 
@@ -23,18 +26,33 @@ pub(super) struct CompressedPlaces {
     pub(super) pool: PoolPlace,
 }
 
+/// A draft block's parts: its window, in which the row at a position is of the token there and the streams of the token
+/// before it, and the streams of the last token. The first position has no token before it, and its row no reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DraftPlaces {
+    pub(super) window: WindowPlace,
+    pub(super) streams: StreamsPlace,
+}
+
 /// All layers' parts and the sizes they add up to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BankLayout {
     pub(super) layers: Vec<LayerPlaces>,
+    /// With a draft block.
+    pub(super) draft: Option<DraftPlaces>,
     pub(super) sizes: BankSizes,
 }
 
 impl BankLayout {
-    pub(super) fn new<F: KvFormat>(shape: &Shape) -> BankLayout {
+    pub(super) fn new<F: KvFormat>(shape: &Shape, with_draft: bool) -> BankLayout {
         let mut sizes = BankSizes { block: 0, recurrent: 0 };
         let layers = shape.compression.iter().map(|&compression| place_layer::<F>(shape, compression, &mut sizes));
-        BankLayout { layers: layers.collect(), sizes }
+        let layers = layers.collect();
+        let draft = with_draft.then(|| DraftPlaces {
+            window: place_window::<F>(shape, 1, &mut sizes),
+            streams: place_streams(shape, &mut sizes),
+        });
+        BankLayout { layers, draft, sizes }
     }
 }
 
@@ -43,7 +61,8 @@ impl BankLayout {
     pub(super) fn describe<F: KvFormat>(&self) -> String {
         let layers: Vec<String> = self.layers.iter().map(LayerPlaces::describe).collect();
         let BankSizes { block, recurrent } = self.sizes;
-        format!("{} rows, pools of 3 sums, {block}+{recurrent} bytes: {}", F::NAME, layers.join(" "))
+        let draft = self.draft.map_or("", |_| ", a draft block's window and streams last");
+        format!("{} rows, pools of 3 sums, {block}+{recurrent} bytes: {}{draft}", F::NAME, layers.join(" "))
     }
 
     /// Whether an image of `tokens` tokens has this layout's sizes and only finite numbers; else what is wrong.
@@ -65,6 +84,9 @@ impl BankLayout {
             if !layer.is_finite::<F>(image) {
                 return Err(format!("has a value in layer {index} that is not a finite number"));
             }
+        }
+        if self.draft.is_some_and(|draft| !draft.is_finite::<F>(image)) {
+            return Err("has a value of the draft block that is not a finite number".to_owned());
         }
         Ok(())
     }
@@ -94,9 +116,26 @@ impl LayerPlaces {
     }
 }
 
+impl DraftPlaces {
+    fn is_finite<F: KvFormat>(&self, image: &BankImage) -> bool {
+        let bytes = &image.recurrent[self.streams.offset..][..self.streams.floats * size_of::<f32>()];
+        F::attention_is_finite(&image.recurrent[self.window.offset..], self.window.array)
+            && bytes.as_chunks().0.iter().all(|&bytes| f32::from_le_bytes(bytes).is_finite())
+    }
+}
+
+fn place_window<F: KvFormat>(shape: &Shape, oldest: usize, sizes: &mut BankSizes) -> WindowPlace {
+    let array = RowArray { rows: WINDOW, width: shape.head_width };
+    WindowPlace { offset: take(&mut sizes.recurrent, F::attention_bytes(array)), array, oldest }
+}
+
+fn place_streams(shape: &Shape, sizes: &mut BankSizes) -> StreamsPlace {
+    let floats = STREAMS * shape.hidden;
+    StreamsPlace { offset: take(&mut sizes.recurrent, floats * size_of::<f32>()), floats }
+}
+
 fn place_layer<F: KvFormat>(shape: &Shape, compression: Compression, sizes: &mut BankSizes) -> LayerPlaces {
-    let window = RowArray { rows: WINDOW, width: shape.head_width };
-    let window = WindowPlace { offset: take(&mut sizes.recurrent, F::attention_bytes(window)), array: window };
+    let window = place_window::<F>(shape, 0, sizes);
     let overlapped = compression == Compression::Indexed;
     let mut place = |width: usize, bytes: fn(RowArray) -> usize| {
         let ratio = compression.ratio()?;

@@ -2,6 +2,7 @@
 
 mod bank;
 mod bind;
+mod draft;
 mod graph;
 mod layout;
 mod metadata;
@@ -11,6 +12,7 @@ mod prompt;
 #[cfg(feature = "cuda")]
 mod self_test;
 mod shape;
+mod speculate;
 mod tensors;
 
 pub use prompt::{DeepSeek4Codec, PromptProfile};
@@ -25,7 +27,7 @@ use ds4_kernels::cuda::{Cuda, CudaOptions};
 use ds4_kernels::kv_rows::{PackedRows, PlainRows};
 use ds4_kernels::reference::Cpu;
 use ds4_model::{
-    BankPrice, BindOptions, Family, FamilyError, KvRounding, Model, PromptSide, Tokenizer, TokenizerError,
+    BankPrice, BindOptions, DraftSource, Family, FamilyError, KvRounding, Model, PromptSide, Tokenizer, TokenizerError,
 };
 use std::sync::Arc;
 #[cfg(feature = "cuda")]
@@ -56,20 +58,25 @@ impl Family for DeepSeek4Family {
         Ok((tokenizer, Arc::new(codec)))
     }
 
+    fn validate_draft(&self, file: &ds4_gguf::Model, draft: &ds4_gguf::Model) -> Result<(), FamilyError> {
+        draft::check(&validate(file)?, file, draft)
+    }
+
     fn bank_price(
         &self,
         file: &ds4_gguf::Model,
+        with_draft: bool,
         kv_rounding: KvRounding,
         device: &ComputeDevice,
     ) -> Result<BankPrice, FamilyError> {
         let shape = validate(file)?;
         Ok(match (device, kv_rounding) {
-            (ComputeDevice::Cpu, KvRounding::Exact) => price::of::<Cpu<PackedRows>>(&shape),
-            (ComputeDevice::Cpu, KvRounding::Off) => price::of::<Cpu<PlainRows>>(&shape),
+            (ComputeDevice::Cpu, KvRounding::Exact) => price::of::<Cpu<PackedRows>>(&shape, with_draft),
+            (ComputeDevice::Cpu, KvRounding::Off) => price::of::<Cpu<PlainRows>>(&shape, with_draft),
             #[cfg(feature = "cuda")]
-            (ComputeDevice::Gpu(_), KvRounding::Exact) => price::of::<Cuda<PackedRows>>(&shape),
+            (ComputeDevice::Gpu(_), KvRounding::Exact) => price::of::<Cuda<PackedRows>>(&shape, with_draft),
             #[cfg(feature = "cuda")]
-            (ComputeDevice::Gpu(_), KvRounding::Off) => price::of::<Cuda<PlainRows>>(&shape),
+            (ComputeDevice::Gpu(_), KvRounding::Off) => price::of::<Cuda<PlainRows>>(&shape, with_draft),
         })
     }
 
@@ -77,39 +84,48 @@ impl Family for DeepSeek4Family {
         &self,
         file: &ds4_gguf::Model,
         weights: &Weights,
+        draft: Option<DraftSource<'_>>,
         options: &BindOptions,
     ) -> Result<Box<dyn Model>, FamilyError> {
-        bind_model(file, weights, options)
+        bind_model(file, weights, draft, options)
     }
 }
 
 /// Checks a file's metadata and tensor table.
 pub fn validate(file: &ds4_gguf::Model) -> Result<Shape, FamilyError> {
     let shape = Shape::read(file.metadata())?;
-    tensors::check(&shape, |name| file.tensor(name).map(|tensor| (tensor.kind, tensor.dims.as_slice())))?;
+    tensors::check(tensors::expected(&shape), |name| {
+        file.tensor(name).map(|tensor| (tensor.kind, tensor.dims.as_slice()))
+    })?;
     Ok(shape)
 }
 
-/// Binds weights to a model on the device that the options name. On a GPU a self-test comes first.
+/// Binds weights to a model on the device that the options name, with a draft block if there is one. On a GPU a self-test
+/// comes first.
 pub fn bind_model(
     file: &ds4_gguf::Model,
     weights: &Weights,
+    draft: Option<DraftSource<'_>>,
     options: &BindOptions,
 ) -> Result<Box<dyn Model>, FamilyError> {
     let shape = validate(file)?;
+    if let Some(draft) = draft {
+        draft::check(&shape, file, draft.file)?;
+    }
+    let sources = Sources { weights, draft: draft.map(|draft| draft.weights) };
     match &options.device {
         ComputeDevice::Cpu => match options.kv_rounding {
-            KvRounding::Exact => on(Cpu::<PackedRows>::new(), shape, weights, options),
-            KvRounding::Off => on(Cpu::<PlainRows>::new(), shape, weights, options),
+            KvRounding::Exact => on(Cpu::<PackedRows>::new(), shape, sources, options),
+            KvRounding::Off => on(Cpu::<PlainRows>::new(), shape, sources, options),
         },
         #[cfg(feature = "cuda")]
-        ComputeDevice::Gpu(gpu) => on_gpu(gpu, shape, weights, options),
+        ComputeDevice::Gpu(gpu) => on_gpu(gpu, shape, sources, options),
     }
 }
 
 /// Loads kernels, tests them and binds weights, as far as that can go on at the same time.
 #[cfg(feature = "cuda")]
-fn on_gpu(gpu: &Gpu, shape: Shape, weights: &Weights, options: &BindOptions) -> Result<Box<dyn Model>, FamilyError> {
+fn on_gpu(gpu: &Gpu, shape: Shape, sources: Sources<'_>, options: &BindOptions) -> Result<Box<dyn Model>, FamilyError> {
     let began = Instant::now();
     let ms = |began: Instant| began.elapsed().as_millis() as u64;
     std::thread::scope(|threads| {
@@ -125,8 +141,8 @@ fn on_gpu(gpu: &Gpu, shape: Shape, weights: &Weights, options: &BindOptions) -> 
         });
         let binding = Instant::now();
         let model = match options.kv_rounding {
-            KvRounding::Exact => on(packed, shape, weights, options),
-            KvRounding::Off => on(packed.with_rows::<PlainRows>(), shape, weights, options),
+            KvRounding::Exact => on(packed, shape, sources, options),
+            KvRounding::Off => on(packed.with_rows::<PlainRows>(), shape, sources, options),
         };
         let weights_ms = ms(binding);
         let (truth_ms, test_ms) = joined(test)?;
@@ -155,14 +171,21 @@ pub fn bind_model_on<B: Backend>(
     weights: &Weights,
     options: &BindOptions,
 ) -> Result<Box<dyn Model>, FamilyError> {
-    on(backend, validate(file)?, weights, options)
+    on(backend, validate(file)?, Sources { weights, draft: None }, options)
+}
+
+/// Tensors of the model, and of its draft block if it has one.
+#[derive(Clone, Copy)]
+struct Sources<'a> {
+    weights: &'a Weights,
+    draft: Option<&'a Weights>,
 }
 
 fn on<B: Backend>(
     backend: B,
     shape: Shape,
-    weights: &Weights,
+    sources: Sources<'_>,
     options: &BindOptions,
 ) -> Result<Box<dyn Model>, FamilyError> {
-    Ok(Box::new(model::DeepSeek4::new(backend, shape, weights, options)?))
+    Ok(Box::new(model::DeepSeek4::new(backend, shape, sources, options)?))
 }

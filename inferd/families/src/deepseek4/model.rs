@@ -1,36 +1,41 @@
 //! The model as the engine sees it: banks and steps over one graph.
 
+use super::Sources;
 use super::bank::{Bank, Bounds};
 use super::bind::{self, ModelWeights};
 use super::graph;
 use super::layout::BankLayout;
 use super::price;
 use super::shape::Shape;
+use super::speculate::{Draft, Undecided};
 use super::tensors;
-use ds4_import::Weights;
 use ds4_kernels::backend::{Backend, BackendError, Computed};
 use ds4_kernels::bank::{BLOCK_TOKENS, BankSizes};
 use ds4_kernels::step::Step;
 use ds4_model::{
-    Adopted, BankError, BankFormat, BankImage, BindOptions, FamilyError, ImageCheck, Import, Journal, LogitsWanted,
-    Model, ModelInfo, Parcel, Segment, StepBatch, StepError, StepLogits, StepSize, TokenWork,
+    Adopted, BankError, BankFormat, BankImage, BindOptions, DraftWish, FamilyError, ImageCheck, Import, Journal,
+    LogitsWanted, Model, ModelInfo, Parcel, Segment, StepBatch, StepError, StepLogits, StepSize, TokenWork,
 };
 use ds4_units::{BankId, Bytes, TokenId, TokenPos, Tokens};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A DeepSeek V4 model on a backend.
 pub(super) struct DeepSeek4<B: Backend> {
-    info: ModelInfo,
-    backend: B,
-    shape: Shape,
-    weights: ModelWeights<B>,
+    pub(super) info: ModelInfo,
+    pub(super) backend: B,
+    pub(super) shape: Shape,
+    pub(super) weights: ModelWeights<B>,
+    pub(super) draft: Option<Draft<B>>,
     layout: BankLayout,
     work: TokenWork,
-    banks: BTreeMap<BankId, Bank<B>>,
+    pub(super) banks: BTreeMap<BankId, Bank<B>>,
     next_bank: u32,
     repeats: B::Repeats,
+    /// The last step had guesses.
+    pub(super) undecided: Option<Undecided<B>>,
     /// Of what banks are, once journals are kept.
     fingerprint: Option<[u8; 32]>,
 }
@@ -40,10 +45,10 @@ impl<B: Backend> DeepSeek4<B> {
     pub(super) fn new(
         backend: B,
         shape: Shape,
-        weights: &Weights,
+        sources: Sources<'_>,
         options: &BindOptions,
     ) -> Result<DeepSeek4<B>, FamilyError> {
-        let layout = BankLayout::new::<B::Kv>(&shape);
+        let layout = BankLayout::new::<B::Kv>(&shape, sources.draft.is_some());
         let info = ModelInfo {
             architecture: super::ARCHITECTURE.into(),
             shape: shape.name().to_string(),
@@ -56,10 +61,26 @@ impl<B: Backend> DeepSeek4<B> {
             let problem = format!("heads of {} channels; this device takes {}", shape.head_width, B::HEAD_WIDTH_MAX);
             return Err(FamilyError::Device(problem));
         }
-        let work = tensors::token_work(&shape, weights);
-        let weights = bind::bind(&backend, weights, &shape, &layout)?;
-        let (banks, repeats, fingerprint) = (BTreeMap::new(), B::Repeats::default(), None);
-        Ok(DeepSeek4 { info, backend, shape, weights, layout, work, banks, next_bank: 0, repeats, fingerprint })
+        let work = tensors::token_work(&shape, sources.weights);
+        let weights = bind::bind(&backend, sources.weights, &shape, &layout)?;
+        let draft = match (sources.draft, layout.draft) {
+            (Some(tensors), Some(places)) => Some(Draft::new(bind::bind_draft(&backend, tensors, &shape, places)?)),
+            _ => None,
+        };
+        Ok(DeepSeek4 {
+            info,
+            backend,
+            shape,
+            weights,
+            draft,
+            layout,
+            work,
+            banks: BTreeMap::new(),
+            next_bank: 0,
+            repeats: B::Repeats::default(),
+            undecided: None,
+            fingerprint: None,
+        })
     }
 
     fn check(&self, batch: &StepBatch<'_>) -> Result<(), StepError> {
@@ -69,6 +90,11 @@ impl<B: Backend> DeepSeek4<B> {
             }
             self.check_segment(segment)?;
         }
+        let rows = batch.segments.iter().map(|segment| segment.tokens.len()).sum();
+        let most = self.draft_rows();
+        if rows > most && batch.segments.iter().any(|segment| segment.drafted > 0) {
+            return Err(StepError::TooManyGuesses { rows, most });
+        }
         Ok(())
     }
 
@@ -77,6 +103,9 @@ impl<B: Backend> DeepSeek4<B> {
         let frontier = self.banks.get(&bank).ok_or(StepError::UnknownBank(bank))?.tokens();
         if segment.tokens.is_empty() {
             return Err(StepError::EmptySegment(bank));
+        }
+        if segment.drafted >= segment.tokens.len() {
+            return Err(StepError::OnlyGuesses { bank, tokens: segment.tokens.len(), drafted: segment.drafted });
         }
         if segment.start.0 != frontier.0 {
             return Err(StepError::NotAtFrontier { bank, frontier, start: segment.start });
@@ -93,7 +122,13 @@ impl<B: Backend> DeepSeek4<B> {
     }
 
     /// Runs the graph over the batch's banks, which still hold what they held until they are committed.
-    fn compute(&self, batch: &StepBatch<'_>, banks: &mut [Bank<B>], wanted: &Wanted) -> Result<Computed, BackendError> {
+    fn compute(
+        &self,
+        batch: &StepBatch<'_>,
+        banks: &mut [Bank<B>],
+        wanted: &Wanted,
+    ) -> Result<Computed<B::Rows>, BackendError> {
+        let draft = self.draft.as_ref().map(|draft| &draft.weights);
         let (backend, weights, shape, repeats) = (&self.backend, &self.weights, &self.shape, &self.repeats);
         for (bank, segment) in banks.iter_mut().zip(batch.segments) {
             bank.begin(backend, segment.tokens.len())?;
@@ -103,7 +138,7 @@ impl<B: Backend> DeepSeek4<B> {
             let segments = segments.map(|(bank, segment)| (segment.start, segment.tokens, bank.memory_mut()));
             let mut step = Step::new(segments, wanted.rows.clone());
             backend.compute(repeats, &mut step, &wanted.full, |backend, step| {
-                graph::forward(backend, weights, shape, step)
+                graph::forward(backend, weights, draft, shape, step)
             })
         })
     }
@@ -121,7 +156,8 @@ impl<B: Backend> DeepSeek4<B> {
             (TokenPos((context - tokens.len()) as u32), tokens, bank)
         });
         let mut step = Step::new(segments, (longest - 1..longest + others).collect());
-        backend.try_out(&mut step, take, |backend, step| graph::forward(backend, weights, shape, step))
+        let draft = self.draft.as_ref().map(|draft| &draft.weights);
+        backend.try_out(&mut step, take, |backend, step| graph::forward(backend, weights, draft, shape, step))
     }
 
     fn bank(&self, bank: BankId) -> Result<&Bank<B>, BankError> {
@@ -159,6 +195,7 @@ impl<B: Backend> Model for DeepSeek4<B> {
     }
 
     fn step(&mut self, batch: &StepBatch<'_>) -> Result<StepLogits, StepError> {
+        self.undecided = None;
         self.check(batch)?;
         if batch.segments.is_empty() {
             return Ok(StepLogits::new(self.info.vocabulary, &[], Vec::new()));
@@ -169,14 +206,27 @@ impl<B: Backend> Model for DeepSeek4<B> {
         let wanted = Wanted::of(batch);
         let computed = self.compute(batch, &mut banks, &wanted);
         for (mut bank, segment) in banks.into_iter().zip(batch.segments) {
-            if computed.is_ok() {
+            if computed.is_ok() && segment.drafted == 0 {
                 bank.commit(&self.backend, segment.tokens);
             }
             self.banks.insert(segment.bank, bank);
         }
-        let Computed { logits, best } = computed.map_err(step_error)?;
-        let drawn = wanted.greedy.iter().map(|row| row.and_then(|row| best[row])).collect();
-        Ok(StepLogits::new(self.info.vocabulary, &wanted.logits_per_segment, logits).with_drawn(drawn))
+        let Computed { logits, best, kept } = computed.map_err(step_error)?;
+        self.undecided = Undecided::of(batch, kept);
+        let drawn = wanted.greedy.iter().map(|rows| best[rows.clone()].to_vec()).collect();
+        Ok(StepLogits::new(self.info.vocabulary, &wanted.logits_per_segment, logits).with_all_drawn(drawn))
+    }
+
+    fn accept(&mut self, accepted: &[(BankId, usize)]) -> Result<(), StepError> {
+        self.accept_guesses(accepted)
+    }
+
+    fn draft_rows(&self) -> usize {
+        if self.draft.is_some() { B::REPLAY_ROWS } else { 0 }
+    }
+
+    fn draft(&mut self, wishes: &[DraftWish]) -> Result<Vec<Vec<TokenId>>, StepError> {
+        self.guess(wishes)
     }
 
     fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {
@@ -323,7 +373,8 @@ impl<B: Backend> Model for DeepSeek4<B> {
     }
 
     fn device_memory_to_come(&self) -> Bytes {
-        self.backend.recordings_to_come(&self.repeats)
+        let draft = self.draft.as_ref().map(|draft| self.backend.recordings_to_come(&draft.repeats));
+        Bytes(self.backend.recordings_to_come(&self.repeats).0 + draft.unwrap_or_default().0)
     }
 
     fn token_work(&self) -> Option<TokenWork> {
@@ -335,7 +386,7 @@ impl<B: Backend> Model for DeepSeek4<B> {
     }
 }
 
-fn step_error(error: BackendError) -> StepError {
+pub(super) fn step_error(error: BackendError) -> StepError {
     let problem = error.to_string();
     match error {
         BackendError::OutOfMemory { asked, free, .. } => {
@@ -358,8 +409,8 @@ struct Wanted {
     full: Vec<usize>,
     /// How many of those every segment has.
     logits_per_segment: Vec<usize>,
-    /// For every segment the place in `rows` whose best token is wanted.
-    greedy: Vec<Option<usize>>,
+    /// For every segment the places in `rows` whose best tokens are wanted.
+    greedy: Vec<Range<usize>>,
 }
 
 impl Wanted {
@@ -370,16 +421,17 @@ impl Wanted {
             let end = first + segment.tokens.len();
             let start = match segment.logits {
                 LogitsWanted::None => end,
-                LogitsWanted::Last | LogitsWanted::Greedy => end - 1,
+                LogitsWanted::Last | LogitsWanted::Greedy => end - 1 - segment.drafted,
                 LogitsWanted::All => first,
             };
             let is_greedy = segment.logits == LogitsWanted::Greedy;
             let place = wanted.rows.len();
-            wanted.greedy.push(is_greedy.then_some(place));
-            wanted.logits_per_segment.push(if is_greedy { 0 } else { end - start });
+            let places = place..place + end - start;
+            wanted.logits_per_segment.push(if is_greedy { 0 } else { places.len() });
             if !is_greedy {
-                wanted.full.extend(place..place + end - start);
+                wanted.full.extend(places.clone());
             }
+            wanted.greedy.push(if is_greedy { places } else { place..place });
             wanted.rows.extend(start..end);
             first = end;
         }

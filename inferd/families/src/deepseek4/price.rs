@@ -8,9 +8,9 @@ use ds4_kernels::bank::{BLOCK_TOKENS, BankSizes};
 use ds4_model::BankPrice;
 use ds4_units::{Bytes, Tokens};
 
-/// Prices on this backend, for a model of this shape.
-pub(super) fn of<B: Backend>(shape: &Shape) -> BankPrice {
-    let sizes = BankLayout::new::<B::Kv>(shape).sizes;
+/// Prices on this backend, for a model of this shape, with a draft block or without.
+pub(super) fn of<B: Backend>(shape: &Shape, with_draft: bool) -> BankPrice {
+    let sizes = BankLayout::new::<B::Kv>(shape, with_draft).sizes;
     Box::new(move |tokens| price::<B>(sizes, tokens))
 }
 

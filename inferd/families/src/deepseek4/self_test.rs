@@ -4,6 +4,7 @@
 //! A small model of made-up weights in the published storage types runs a prompt of more than 128 tokens and one more
 //! token on both. It has a layer of each kind, and the indexer has more rows than it may choose.
 
+use super::Sources;
 use super::model::DeepSeek4;
 use super::shape::{Compression, Shape};
 use super::tensors::{self, Expected, Role};
@@ -69,12 +70,12 @@ fn compare<F: KvFormat>(cuda: &Cuda<F>, truth: &Truth, want: &[f32], most: f64) 
 /// Logits of every prompt token and of one more.
 fn logits<B: Backend>(backend: B, shape: &Shape, weights: &Weights) -> Result<Vec<f32>, FamilyError> {
     let options = BindOptions { context: Tokens(1024), kv_rounding: KvRounding::Exact, device: ComputeDevice::Cpu };
-    let mut model = DeepSeek4::new(backend, shape.clone(), weights, &options)?;
+    let mut model = DeepSeek4::new(backend, shape.clone(), Sources { weights, draft: None }, &options)?;
     let tokens: Vec<TokenId> = (0..=PROMPT).map(|i| TokenId((i * 37 % shape.vocabulary) as u32)).collect();
     let bank = model.open_bank();
     let mut all = Vec::new();
     for (start, tokens) in [(0, &tokens[..PROMPT]), (PROMPT, &tokens[PROMPT..])] {
-        let segment = Segment { bank, start: TokenPos(start as u32), tokens, logits: LogitsWanted::All };
+        let segment = Segment { bank, start: TokenPos(start as u32), tokens, logits: LogitsWanted::All, drafted: 0 };
         let step = model.step(&StepBatch { segments: &[segment] }).map_err(failed)?;
         all.extend(step.of_segment(0).flatten());
     }

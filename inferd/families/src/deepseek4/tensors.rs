@@ -81,6 +81,27 @@ pub(super) fn expected(shape: &Shape) -> Vec<Expected> {
     list.tensors
 }
 
+/// What the names of a draft block's tensors begin with.
+pub(super) const DRAFT_PREFIX: &str = "mtp.0.";
+
+/// Every tensor of a draft block of a model of this shape: one layer without compression, what goes into it and what comes
+/// out. Embedding and output are the model's.
+pub(super) fn expected_of_draft(shape: &Shape) -> Vec<Expected> {
+    let mut list = List { tensors: Vec::new(), prefix: DRAFT_PREFIX.to_owned() };
+    add_sites(&mut list, shape);
+    add_attention(&mut list, shape);
+    add_experts(&mut list, shape, false);
+    list.matrix("e_proj.weight", shape.hidden, shape.hidden);
+    list.matrix("h_proj.weight", shape.hidden, shape.hidden);
+    for name in ["enorm", "hnorm", "norm"] {
+        list.vector(&format!("{name}.weight"), shape.hidden);
+    }
+    list.matrix("hc_head_fn.weight", STREAMS * shape.hidden, STREAMS);
+    list.vector("hc_head_base.weight", STREAMS);
+    list.vector("hc_head_scale.weight", 1);
+    list.tensors
+}
+
 fn add_sites(list: &mut List, shape: &Shape) {
     for site in ["attn", "ffn"] {
         list.matrix(&format!("hc_{site}_fn.weight"), STREAMS * shape.hidden, MIX_WIDTH);
@@ -158,12 +179,12 @@ pub(super) fn token_work(shape: &Shape, weights: &Weights) -> TokenWork {
     work
 }
 
-/// Checks a tensor table, given as a look-up from name to type and dimensions.
+/// Checks that a tensor table, given as a look-up from name to type and dimensions, has these tensors.
 pub(super) fn check<'a>(
-    shape: &Shape,
+    expected: Vec<Expected>,
     find: impl Fn(&str) -> Option<(TensorType, &'a [u64])>,
 ) -> Result<(), FamilyError> {
-    for expected in expected(shape) {
+    for expected in expected {
         match find(&expected.name) {
             Some((kind, dims)) => expected.check(kind, dims)?,
             None if expected.optional => {}

@@ -2,6 +2,7 @@
 //! fail. References that are not in the repository are looked for where `DS4_ORACLE_DIR` says.
 
 mod conversations;
+mod drafts;
 mod graph;
 #[path = "../deepseek4/kit.rs"]
 mod kit;

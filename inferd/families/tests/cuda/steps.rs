@@ -31,6 +31,7 @@ fn a_prompt_in_pieces_beside_others_gives_the_logits_it_gives_at_once() {
                 start: TokenPos(done as u32),
                 tokens,
                 logits: LogitsWanted::All,
+                drafted: 0,
             };
             let (own, others) = (piece(bank, &tokens[done..done + count]), piece(company, &tokens[done..done + count]));
             let step = model.step(&StepBatch { segments: &[others, own] }).expect("the step runs");

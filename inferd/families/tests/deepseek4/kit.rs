@@ -3,7 +3,7 @@
 use ds4_families::deepseek4;
 use ds4_gpu::Memory;
 use ds4_import::{ComputeDevice, Tensor, Weights};
-use ds4_model::{BindOptions, KvRounding, LogitsWanted, Model, Segment, StepBatch, StepLogits};
+use ds4_model::{BindOptions, DraftSource, KvRounding, LogitsWanted, Model, Segment, StepBatch, StepLogits};
 use ds4_units::{BankId, Layout, TokenId, TokenPos, Tokens};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,17 @@ pub(crate) fn load_on(device: ComputeDevice, path: &Path, kv_rounding: KvRoundin
     let file = ds4_gguf::Model::open(path).expect("fixture opens");
     let weights = read_weights(&file);
     let options = BindOptions { context, kv_rounding, device };
-    deepseek4::bind_model(&file, &weights, &options).expect("fixture binds")
+    deepseek4::bind_model(&file, &weights, None, &options).expect("fixture binds")
+}
+
+/// The demo model with its draft block, on a device.
+pub(crate) fn load_demo_with_draft(device: ComputeDevice, kv_rounding: KvRounding) -> Box<dyn Model> {
+    let [file, draft] = ["ds4-demo-16m.gguf", "ds4-demo-16m-mtp.gguf"]
+        .map(|name| ds4_gguf::Model::open(&root().join("scripts/demo-model").join(name)).expect("fixture opens"));
+    let (weights, draft_weights) = (read_weights(&file), read_weights(&draft));
+    let options = BindOptions { context: Tokens(1 << 15), kv_rounding, device };
+    let source = DraftSource { file: &draft, weights: &draft_weights };
+    deepseek4::bind_model(&file, &weights, Some(source), &options).expect("fixture binds")
 }
 
 /// All tensors of a file, in plain memory.
@@ -95,7 +105,7 @@ pub(crate) fn feed(
     tokens: &[TokenId],
     logits: LogitsWanted,
 ) -> StepLogits {
-    let segment = Segment { bank, start: TokenPos(start as u32), tokens, logits };
+    let segment = Segment { bank, start: TokenPos(start as u32), tokens, logits, drafted: 0 };
     model.step(&StepBatch { segments: &[segment] }).expect("the step runs")
 }
 

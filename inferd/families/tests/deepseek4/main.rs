@@ -2,6 +2,7 @@
 
 mod adopted;
 mod demo;
+mod drafts;
 mod images;
 mod kit;
 mod oracle;

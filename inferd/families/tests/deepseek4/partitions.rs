@@ -29,6 +29,7 @@ impl<'a> Feeding<'a> {
             start: TokenPos(self.fed as u32),
             tokens: &self.tokens[self.fed..end],
             logits: LogitsWanted::All,
+            drafted: 0,
         }
     }
 }
@@ -166,7 +167,7 @@ fn a_refused_step_changes_no_bank() {
     let bank = model.open_bank();
     kit::feed(model.as_mut(), bank, 0, &tokens[..20], LogitsWanted::None);
 
-    let good = Segment { bank, start: TokenPos(20), tokens: &tokens[20..], logits: LogitsWanted::Last };
+    let good = Segment { bank, start: TokenPos(20), tokens: &tokens[20..], logits: LogitsWanted::Last, drafted: 0 };
     let unknown = BankId(999);
     let outside = [TokenId(u32::MAX)];
     let bad = [
@@ -200,7 +201,7 @@ fn a_bank_never_outgrows_its_context_and_its_price_is_what_it_holds() {
     let mut model = kit::load_with_context(&path.with_extension("gguf"), KvRounding::Exact, Tokens(30));
     let tokens = &kit::oracle_prompts(&path)[0].tokens[..31];
     let bank = model.open_bank();
-    let segment = Segment { bank, start: TokenPos(0), tokens, logits: LogitsWanted::None };
+    let segment = Segment { bank, start: TokenPos(0), tokens, logits: LogitsWanted::None, drafted: 0 };
     let error = model.step(&StepBatch { segments: &[segment] }).unwrap_err();
     assert_eq!(error, StepError::PastContext { bank, wanted: Tokens(31), context: Tokens(30) });
     // Checkpoints are part of the price, and no more of them are kept than it says.

@@ -121,7 +121,7 @@ fn an_expert_table_that_names_an_unknown_expert_is_refused() {
     let file = open(&writer);
     let weights = kit::read_weights(&file);
     let options = BindOptions { context: Tokens(100), kv_rounding: KvRounding::Exact, device: ComputeDevice::Cpu };
-    let Err(error) = deepseek4::bind_model(&file, &weights, &options) else { panic!("the table is wrong") };
+    let Err(error) = deepseek4::bind_model(&file, &weights, None, &options) else { panic!("the table is wrong") };
     assert_eq!(error.to_string(), format!("tensor {name}: names expert -1; there are 8"));
 }
 
@@ -170,6 +170,6 @@ fn another_architecture_is_refused_with_the_list_of_known_ones() {
     let file = open(&Writer::new("deepseek_v41"));
     let weights = kit::read_weights(&file);
     let options = BindOptions { context: Tokens(100), kv_rounding: KvRounding::Exact, device: ComputeDevice::Cpu };
-    let Err(error) = ds4_families::bind(&file, &weights, &options) else { panic!("no such family") };
+    let Err(error) = ds4_families::bind(&file, &weights, None, &options) else { panic!("no such family") };
     assert_eq!(error.to_string(), "architecture \"deepseek_v41\" is not supported; this build runs deepseek4");
 }

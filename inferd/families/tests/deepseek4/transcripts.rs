@@ -1,8 +1,8 @@
 //! The trained demo model's reference conversations.
 
 use crate::kit;
-use ds4_model::{KvRounding, LogitsWanted, Model};
-use ds4_units::TokenId;
+use ds4_model::{DraftWish, KvRounding, LogitsWanted, Model, Segment, StepBatch};
+use ds4_units::{TokenId, TokenPos};
 use serde_json::Value;
 
 /// Prompt tokens that go into one step: what the server feeds at a time.
@@ -13,6 +13,8 @@ pub(crate) struct Transcript {
     pub(crate) kv_rounding: KvRounding,
     pub(crate) prompt: Vec<TokenId>,
     pub(crate) answer: Vec<TokenId>,
+    /// What the reference's draft block guesses after each token of the answer.
+    pub(crate) drafts: Vec<TokenId>,
     /// The best eight tokens after the prompt, with their logits.
     pub(crate) first_best: Vec<(TokenId, f32)>,
 }
@@ -33,6 +35,7 @@ fn transcript(value: &Value) -> Transcript {
         kv_rounding: if value["mode"] == "plain" { KvRounding::Off } else { KvRounding::Exact },
         prompt: tokens("prompt_ids"),
         answer: tokens("ids"),
+        drafts: tokens("mtp_drafts"),
         first_best: value["first_top8"].as_array().expect("logits").iter().map(best).collect(),
     }
 }
@@ -54,4 +57,48 @@ pub(crate) fn generate(model: &mut dyn Model, prompt: &[TokenId], count: usize) 
     }
     model.close_bank(bank);
     (first, answer)
+}
+
+/// The same answer with up to `ahead` guesses a step, and how many of the guesses were right, of all.
+pub(crate) fn generate_guessing(
+    model: &mut dyn Model,
+    prompt: &[TokenId],
+    count: usize,
+    ahead: usize,
+) -> (Vec<TokenId>, [usize; 2]) {
+    let bank = model.open_bank();
+    let mut logits = Vec::new();
+    for (index, chunk) in prompt.chunks(CHUNK).enumerate() {
+        let step = kit::feed(model, bank, index * CHUNK, chunk, LogitsWanted::Last);
+        logits = step.last_of_segment(0).expect("logits were asked for").to_vec();
+    }
+    let (mut answer, mut held) = (vec![kit::argmax(&logits)], prompt.len());
+    let mut counts = [0, 0];
+    while answer.len() < count {
+        let next = *answer.last().expect("it is not empty");
+        let wish = DraftWish { bank, next, count: ahead.min(count - answer.len()), margin: 0.0 };
+        let guesses = model.draft(&[wish]).expect("the block runs").remove(0);
+        let row: Vec<TokenId> = std::iter::once(next).chain(guesses.iter().copied()).collect();
+        let (start, logits, drafted) = (TokenPos(held as u32), LogitsWanted::Greedy, guesses.len());
+        let segment = Segment { bank, start, tokens: &row, logits, drafted };
+        let step = model.step(&StepBatch { segments: &[segment] }).expect("the step runs");
+        let mut right = 0;
+        for &drawn in step.all_drawn(0) {
+            let drawn = drawn.expect("finite logits");
+            if answer.len() < count {
+                answer.push(drawn);
+            }
+            if guesses.get(right) != Some(&drawn) {
+                break;
+            }
+            right += 1;
+        }
+        if drafted > 0 {
+            model.accept(&[(bank, right)]).expect("they are taken");
+        }
+        held += 1 + right;
+        counts = [counts[0] + right, counts[1] + drafted];
+    }
+    model.close_bank(bank);
+    (answer, counts)
 }

@@ -54,7 +54,7 @@ impl Conversation {
             let tokens: Vec<TokenId> = chunk.iter().map(|&token| TokenId(token)).collect();
             let wanted = if index + 1 == count { LogitsWanted::Last } else { LogitsWanted::None };
             let start = TokenPos(self.held as u32);
-            let segment = Segment { bank: self.bank, start, tokens: &tokens, logits: wanted };
+            let segment = Segment { bank: self.bank, start, tokens: &tokens, logits: wanted, drafted: 0 };
             let step = self.model.step(&StepBatch { segments: &[segment] })?;
             self.held += chunk.len();
             if let Some(last) = step.last_of_segment(0) {
@@ -94,7 +94,7 @@ impl Conversation {
             let own = |copy: usize| TokenId(tokens[(forks.held + 37 * copy) % tokens.len()]);
             let own: Vec<TokenId> = (0..forks.banks.len()).map(own).collect();
             let segments = forks.banks.iter().zip(own.chunks(1));
-            let segment = |(&bank, tokens)| Segment { bank, start, tokens, logits: LogitsWanted::Greedy };
+            let segment = |(&bank, tokens)| Segment { bank, start, tokens, logits: LogitsWanted::Greedy, drafted: 0 };
             let segments: Vec<Segment<'_>> = segments.map(segment).collect();
             let step = self.model.step(&StepBatch { segments: &segments })?;
             anyhow::ensure!((0..segments.len()).all(|index| step.drawn(index).is_some()), "logits are not finite");

@@ -101,7 +101,7 @@ fn bind(file: &ds4_gguf::Model, weights: &Weights, gpu: &Gpu) -> anyhow::Result<
         kv_rounding: KvRounding::Exact,
         device: ComputeDevice::Gpu(gpu.clone()),
     };
-    let model = ds4_families::deepseek4::bind_model(file, weights, &options)?;
+    let model = ds4_families::deepseek4::bind_model(file, weights, None, &options)?;
     println!("bound, self-test included, in {} ms", began.elapsed().as_millis());
     Ok(model)
 }

@@ -7,9 +7,9 @@ use crate::journal::{Journal, Kind, Seen};
 use crate::work::{self, Format, Part, Work};
 use ds4_gpu::MemoryPiece;
 use ds4_kernels::backend::{
-    self, Backend, BackendError, Computed, Experts, Feed, HeadPath, HyperSite, Mlp, Routing, Settling,
+    self, Backend, BackendError, Computed, Experts, Feed, HeadPath, HyperSite, Mlp, Produced, Routing, Settling,
 };
-use ds4_kernels::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, WindowPlace};
+use ds4_kernels::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, StreamsPlace, WindowPlace};
 use ds4_kernels::compression::{Compressor, Selection};
 use ds4_kernels::cuda::Cuda;
 use ds4_kernels::experts::{EXPERTS_USED, ExpertConstants, Routes};
@@ -20,6 +20,7 @@ use ds4_kernels::rope::Rope;
 use ds4_kernels::step::Step;
 use ds4_kernels::{Matrix, Rows};
 use ds4_units::Bytes;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// A backend whose tensors the host can read and replace in the middle of a step.
@@ -214,6 +215,7 @@ impl<B: Observed> Backend for Watched<B> {
 
     const HEAD_WIDTH_MAX: usize = B::HEAD_WIDTH_MAX;
     const PREFILL_ROWS: usize = B::PREFILL_ROWS;
+    const REPLAY_ROWS: usize = B::REPLAY_ROWS;
 
     delegate! {
         fn memory() -> Vec<(&'static str, Bytes)>;
@@ -222,6 +224,7 @@ impl<B: Observed> Backend for Watched<B> {
         fn expert_table(table: Vec<[u32; EXPERTS_USED]>) -> Result<Self::ExpertTable, BackendError>;
         fn new_bank(sizes: BankSizes) -> Self::Bank;
         fn begin(bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError>;
+        fn begin_on_top(bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError>;
         fn commit(bank: &mut Self::Bank) -> ();
         fn fork(bank: &Self::Bank) -> Result<Self::Bank, BackendError>;
         fn checkpoint(bank: &Self::Bank) -> Result<Self::Checkpoint, BackendError>;
@@ -242,6 +245,11 @@ impl<B: Observed> Backend for Watched<B> {
         fn checkpoint_bytes(checkpoint: &Self::Checkpoint) -> Bytes;
         fn prepare(step: &Step<'_, Self::Bank>) -> Result<(), BackendError>;
         fn finish() -> Result<(), BackendError>;
+        fn reshaped(rows: Self::Rows, width: usize) -> Self::Rows;
+        fn part(rows: &Self::Rows, range: Range<usize>) -> Self::Rows;
+        fn add(rows: &mut Self::Rows, others: &Self::Rows) -> ();
+        fn take_streams(step: &Step<'_, Self::Bank>, place: StreamsPlace, streams: Option<&Self::Rows>) -> Self::Rows;
+        fn leave_streams(step: &mut Step<'_, Self::Bank>, place: StreamsPlace, streams: &Self::Rows) -> ();
         fn select_all(step: &Step<'_, Self::Bank>) -> Self::Selection;
         fn download(rows: Self::Rows) -> Result<Rows, BackendError>;
     }
@@ -255,8 +263,8 @@ impl<B: Observed> Backend for Watched<B> {
         repeats: &Self::Repeats,
         step: &mut Step<'a, Self::Bank>,
         full: &[usize],
-        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Option<Self::Rows>,
-    ) -> Result<Computed, BackendError> {
+        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Produced<Self::Rows>,
+    ) -> Result<Computed<Self::Rows>, BackendError> {
         // A recording runs without anybody who could look at it.
         if self.journal().looks() {
             return backend::compute(self, step, full, operations);
