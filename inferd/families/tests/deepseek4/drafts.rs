@@ -87,7 +87,7 @@ fn answers_with_guesses_are_the_reference_s() {
     let mut plain = kit::load_demo_with_draft(ComputeDevice::Cpu, KvRounding::Off);
     let mut rounded = kit::load_demo_with_draft(ComputeDevice::Cpu, KvRounding::Exact);
     let (mut right, mut all) = (0, 0);
-    for (index, transcript) in transcripts().iter().enumerate().filter(|(_, one)| one.prompt.len() < 1_000) {
+    for (index, transcript) in transcripts().iter().enumerate().filter(|(_, one)| one.prompt.len() < 150) {
         let model = match transcript.kv_rounding {
             KvRounding::Off => plain.as_mut(),
             KvRounding::Exact => rounded.as_mut(),
