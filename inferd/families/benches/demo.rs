@@ -66,7 +66,7 @@ fn write(model: &mut dyn Model, prompt: BankId, company: usize, tokens: &[TokenI
         let start = TokenPos((PROMPT + place) as u32);
         let segment = |(index, &bank): (usize, &BankId)| {
             let tokens = &tokens[(place + 37 * index) % PROMPT..][..1];
-            Segment { bank, start, tokens, logits: LogitsWanted::Last }
+            Segment { bank, start, tokens, logits: LogitsWanted::Last, drafted: 0 }
         };
         let segments: Vec<Segment<'_>> = banks.iter().enumerate().map(segment).collect();
         model.step(&StepBatch { segments: &segments }).expect("the step runs");
