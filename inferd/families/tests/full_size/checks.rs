@@ -12,7 +12,7 @@ const ROWS: usize = 2048;
 const COSINE_LEAST: f64 = 0.99;
 const TOP_LEAST: usize = 9;
 /// How far logits of steps cut otherwise may be apart, and where the prompts begin that are cut.
-const APART_MOST: f64 = 0.05;
+const APART_MOST: f64 = 0.055;
 const PROMPTS: [usize; 8] = [0, 300, 700, 1500, 2600, 3900, 4800, 6000];
 
 /// Passes and failures, printed as they come.
