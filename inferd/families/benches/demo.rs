@@ -8,8 +8,8 @@
 mod kit;
 
 use criterion::{Criterion, SamplingMode, Throughput};
-use ds4_model::{KvRounding, LogitsWanted, Model, Segment, StepBatch};
-use ds4_units::{BankId, TokenId, TokenPos, Tokens};
+use ds4_model::{KvRounding, LogitsWanted, Model};
+use ds4_units::{BankId, TokenId, Tokens};
 use std::time::{Duration, Instant};
 
 /// Tokens of a prompt, and rows of its steps.
@@ -17,8 +17,6 @@ const PROMPT: usize = 1024;
 const ROWS: usize = 512;
 /// Tokens of an answer.
 const ANSWER: usize = 32;
-/// Answers at once.
-const COMPANIES: [usize; 2] = [1, 4];
 
 fn demo(criterion: &mut Criterion) {
     let path = kit::root().join("scripts/demo-model/ds4-demo-16m.gguf");
@@ -39,12 +37,10 @@ fn demo(criterion: &mut Criterion) {
         });
     });
     let prompt = read(model, &tokens);
-    for company in COMPANIES {
-        group.throughput(Throughput::Elements((company * ANSWER) as u64));
-        group.bench_function(format!("answers-{company}"), |bench| {
-            bench.iter_custom(|repeats| (0..repeats).map(|_| write(model, prompt, company, &tokens)).sum());
-        });
-    }
+    group.throughput(Throughput::Elements(ANSWER as u64));
+    group.bench_function("answer", |bench| {
+        bench.iter_custom(|repeats| (0..repeats).map(|_| write(model, prompt, &tokens)).sum());
+    });
     group.finish();
 }
 
@@ -57,22 +53,15 @@ fn read(model: &mut dyn Model, tokens: &[TokenId]) -> BankId {
     bank
 }
 
-/// How long so many answers take that go on from a prompt side by side.
-fn write(model: &mut dyn Model, prompt: BankId, company: usize, tokens: &[TokenId]) -> Duration {
-    let held = Tokens(PROMPT as u32);
-    let banks: Vec<BankId> = (0..company).map(|_| model.fork(prompt, held).expect("a copy").0).collect();
+/// How long an answer takes that goes on from a prompt.
+fn write(model: &mut dyn Model, prompt: BankId, tokens: &[TokenId]) -> Duration {
+    let (bank, _) = model.fork(prompt, Tokens(PROMPT as u32)).expect("a copy");
     let began = Instant::now();
     for place in 0..ANSWER {
-        let start = TokenPos((PROMPT + place) as u32);
-        let segment = |(index, &bank): (usize, &BankId)| {
-            let tokens = &tokens[(place + 37 * index) % PROMPT..][..1];
-            Segment { bank, start, tokens, logits: LogitsWanted::Last, drafted: 0 }
-        };
-        let segments: Vec<Segment<'_>> = banks.iter().enumerate().map(segment).collect();
-        model.step(&StepBatch { segments: &segments }).expect("the step runs");
+        kit::feed(model, bank, PROMPT + place, &tokens[place..][..1], LogitsWanted::Last);
     }
     let took = began.elapsed();
-    banks.into_iter().for_each(|bank| model.close_bank(bank));
+    model.close_bank(bank);
     took
 }
 
