@@ -90,7 +90,7 @@ struct Args {
         help_heading = "Engine")]
     max_seqs: MaxSeqs,
 
-    /// Memory, in GiB, that conversations never take [default: 0.5 in main memory]
+    /// Memory, in GiB, that conversations never take [default: 0.5 in main memory, 2 on a GPU]
     #[arg(long, value_name = "GIB", env = "DS4_MEM_FLOOR_GB", value_parser = gibibytes, help_heading = "Engine")]
     mem_floor_gb: Option<Bytes>,
 

@@ -106,13 +106,13 @@ async fn boot_and_wait(
     let floor = config.memory_floor;
     let memory = api.memory();
     let booting = tokio::task::spawn_blocking(move || boot(&config, &memory, &cancel));
-    let (model_id, booted, stores) =
+    let (model_id, mut booted, stores) =
         booting.await.map_err(|error| (Exit::Failed, format!("booting failed: {error}")))??;
     let (tokenizer, codec) = (booted.loaded.tokenizer.clone(), booted.loaded.codec.clone());
     let device = booted.device.clone();
     let floor = floor.unwrap_or(default_floor(&device));
     let asked = Asked { floor, rows: options.prefill_rows, banks: max_seqs.asked() };
-    let mut booted = booted;
+    let planning = Instant::now();
     let (account, ledger) = account(booted.loaded.model.as_mut(), &device, &asked, &stores)?;
     let plan = ledger.banks;
     match plan.check() {
@@ -120,6 +120,7 @@ async fn boot_and_wait(
         Err(error) => warn!("memory: {error}"),
         Ok(()) => {}
     }
+    info!(memory_ms = planning.elapsed().as_millis() as u64, "memory: planned, and taken for steps");
     let options = EngineOptions { banks: plan.banks, prefill_rows: Some(ledger.step.rows), ..options };
     let engine = Engine::start_with(booted.loaded, options, account, stores);
     let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
@@ -159,7 +160,7 @@ fn account(
     let taken = stores.parked.iter().flat_map(ParkedBanks::banks);
     let taken: u64 = taken.filter_map(|bank| Some(model.resident_bytes(bank).ok()?.0)).sum();
     observation.free.0 = observation.free.0.saturating_add(taken);
-    let ledger = Ledger::plan(model, &observation, asked).map_err(failed)?;
+    let mut ledger = Ledger::plan(model, &observation, asked).map_err(failed)?;
     ledger.take_activations(model).map_err(failed)?;
     let Ledger { step, rows_asked, activations, recordings, banks: plan, .. } = &ledger;
     info!(free = %observation.free, source = observation.source.name(), floor = %asked.floor, "memory: {plan}");
@@ -182,7 +183,13 @@ fn account(
 
 fn boot(config: &Config, memory: &AnswerMemory, cancel: &AtomicBool) -> Result<(String, Booted, Stores), Failure> {
     let failed = |error: ds4_boot::BootError| (error.exit(), error.to_string());
-    let file = ModelFile::open(&config.model, cancel).map_err(failed)?;
+    // The driver starts while the file's header is read.
+    let began = Instant::now();
+    let file = std::thread::scope(|threads| {
+        threads.spawn(|| ds4_boot::start_driver(&config.model));
+        ModelFile::open(&config.model, cancel).map_err(failed)
+    })?;
+    info!(file_ms = began.elapsed().as_millis() as u64, "header read, driver started");
     let model_id = config.model_id.clone().unwrap_or_else(|| file.default_id());
     let worker = format!("ds4-server-{}", std::process::id());
     let mut booted = file.load(&config.model, &worker, cancel).map_err(failed)?;

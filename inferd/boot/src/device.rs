@@ -26,6 +26,17 @@ pub(crate) fn choose(args: &ModelArgs, owner: Option<&WeightsManifest>) -> Resul
     Ok(device)
 }
 
+/// Has the driver start, which takes it a tenth of a second, unless everything is on the CPU. Blocks for so long. What is
+/// wrong with it is told when a device is chosen.
+pub fn start_driver(args: &ModelArgs) {
+    #[cfg(feature = "cuda")]
+    if args.device != DeviceChoice::Cpu {
+        let _ = Gpu::count();
+    }
+    #[cfg(not(feature = "cuda"))]
+    let _ = args;
+}
+
 #[cfg(feature = "cuda")]
 fn numbered(number: u32) -> Result<ComputeDevice, BootError> {
     Ok(ComputeDevice::Gpu(Gpu::open(number as usize).map_err(refused)?))

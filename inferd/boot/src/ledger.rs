@@ -71,12 +71,22 @@ impl Ledger {
         Ok(ledgers.swap_remove(any.unwrap_or(ledgers.len() - 1)))
     }
 
-    /// Takes what steps need, so that no request has to wait or be refused for it later.
+    /// Takes what steps need, so that no request has to wait or be refused for it later. Where conversations that were
+    /// taken over, or somebody else, have it by now, steps become smaller.
     ///
     /// # Errors
-    /// When the device has not the memory.
-    pub fn take_activations(&self, model: &mut dyn Model) -> Result<(), BootError> {
-        model.take_activations(self.step).map_err(refused)
+    /// When the device has not the memory for the smallest either.
+    pub fn take_activations(&mut self, model: &mut dyn Model) -> Result<(), BootError> {
+        loop {
+            let half = self.step.rows / 2;
+            match model.take_activations(self.step) {
+                Err(StepError::OutOfMemory { .. }) if half >= ROWS_FEWEST => {
+                    self.step.rows = half;
+                    self.activations = model.activations(self.step).map_err(refused)?;
+                }
+                taken => return taken.map_err(refused),
+            }
+        }
     }
 }
 
@@ -94,18 +104,20 @@ mod tests {
     use ds4_model::{BankFormat, BankImage, ModelInfo, StepBatch, StepLogits};
     use ds4_units::{BankId, TokenId};
 
-    /// A model whose steps take 10 bytes a row and whose recordings take 300; a token costs a byte.
-    struct Priced(ModelInfo);
+    /// A model whose steps take 10 bytes a row and whose recordings take 300; a token costs a byte. Its device has so many
+    /// bytes when they are taken.
+    struct Priced(ModelInfo, u64);
 
-    fn priced() -> Priced {
-        Priced(ModelInfo {
+    fn priced(had: u64) -> Priced {
+        let info = ModelInfo {
             architecture: String::new(),
             shape: String::new(),
             trained_context: Tokens(1000),
             context: Tokens(1000),
             vocabulary: 2,
             prefill_rows: 1024,
-        })
+        };
+        Priced(info, had)
     }
 
     impl Model for Priced {
@@ -114,6 +126,11 @@ mod tests {
         }
         fn activations(&mut self, size: StepSize) -> Result<Bytes, StepError> {
             Ok(Bytes(10 * size.rows as u64))
+        }
+        fn take_activations(&mut self, size: StepSize) -> Result<(), StepError> {
+            let missing = Bytes((10 * size.rows as u64).saturating_sub(self.1));
+            let problem = "none is left".to_owned();
+            if missing > Bytes::ZERO { Err(StepError::OutOfMemory { problem, missing }) } else { Ok(()) }
         }
         fn device_memory_to_come(&self) -> Bytes {
             Bytes(300)
@@ -160,7 +177,7 @@ mod tests {
     fn plan(free: u64, rows: Option<usize>) -> Ledger {
         let asked = Asked { floor: Bytes(100), rows, banks: None };
         let observation = Observation::of(Source::CudaFree, Bytes(free));
-        Ledger::plan(&mut priced(), &observation, &asked).unwrap()
+        Ledger::plan(&mut priced(0), &observation, &asked).unwrap()
     }
 
     #[test]
@@ -169,6 +186,14 @@ mod tests {
         assert_eq!((ledger.step.rows, ledger.activations, ledger.recordings), (1024, Bytes(10_240), Bytes(300)));
         assert_eq!((ledger.banks.full.fit, ledger.banks.next_needs), (2, Bytes(1)));
         assert_eq!(plan(100 + 10_240 + 300 + 3_000, None).banks.full.fit, 3);
+    }
+
+    #[test]
+    fn steps_are_as_large_as_what_is_there_when_it_is_taken() {
+        let mut ledger = plan(1 << 30, None);
+        ledger.take_activations(&mut priced(10 * 300)).unwrap();
+        assert_eq!((ledger.step.rows, ledger.activations), (256, Bytes(2_560)));
+        assert!(matches!(ledger.take_activations(&mut priced(10 * 100)), Err(BootError::Memory { .. })));
     }
 
     #[test]

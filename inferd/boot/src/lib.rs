@@ -16,6 +16,7 @@ mod progress;
 mod weights;
 
 pub use config::{DeviceChoice, Fallback, KvRows, ModelArgs, Platform};
+pub use device::start_driver;
 pub use ds4_import::ComputeDevice;
 pub use error::BootError;
 pub use file::{Booted, ModelFile, Prospect};

@@ -8,9 +8,9 @@ use ds4_units::Bytes;
 /// Stays free on a machine whose main memory holds the conversations.
 const HOST_FLOOR: Bytes = Bytes::mib(512);
 
-/// Stays free on a GPU with memory of its own: activations of larger steps than there have been.
+/// Stays free on a GPU with memory of its own, for whoever else uses it: what steps take is in the plan.
 #[cfg(feature = "cuda")]
-const DEVICE_FLOOR: Bytes = Bytes::gib(4);
+const DEVICE_FLOOR: Bytes = Bytes::gib(2);
 
 /// What stays free, unless told otherwise, of the memory that conversations are kept in.
 pub fn default_floor(device: &ComputeDevice) -> Bytes {

@@ -1,6 +1,7 @@
 //! The whole graph on a GPU, against independent references and against the CPU. Needs a GPU: without one these tests
 //! fail. References that are not in the repository are looked for where `DS4_ORACLE_DIR` says.
 
+mod company;
 mod conversations;
 mod drafts;
 mod graph;
