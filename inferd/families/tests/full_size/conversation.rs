@@ -72,6 +72,13 @@ impl Conversation {
         Ok(Forks { banks, held: self.held })
     }
 
+    /// A copy of each.
+    pub(crate) fn copies(&mut self, of: &Forks) -> anyhow::Result<Forks> {
+        let at = Tokens(of.held as u32);
+        let copies = of.banks.iter().map(|&bank| self.model.fork(bank, at).map(|(copy, _)| copy));
+        Ok(Forks { banks: copies.collect::<Result<_, _>>()?, held: of.held })
+    }
+
     /// So many conversations that have nothing in common, each as long as this one: the tokens from other places on.
     pub(crate) fn strangers(&mut self, count: usize, tokens: &[u32], rows: usize) -> anyhow::Result<Forks> {
         let (own, held) = (self.bank, self.held);

@@ -89,21 +89,20 @@ impl Bench<'_> {
     /// Steps of answers that are forgotten afterwards.
     fn answers(&mut self, company: usize, tokens: &[u32]) -> anyhow::Result<()> {
         // Answers to one prompt would choose the same experts more often than those to many.
-        let open = |conversation: &mut Conversation| match company {
-            1 => conversation.forks(1),
-            _ => conversation.strangers(company, tokens, ROWS),
+        let mut forks = match company {
+            1 => self.side.conversation.forks(1)?,
+            _ => self.side.conversation.strangers(company, tokens, ROWS)?,
         };
         let mut routes = Vec::new();
-        let mut forks = open(&mut self.side.conversation)?;
+        let mut before = self.side.conversation.copies(&forks)?;
         for _ in 0..STEPS {
             self.side.journal().keep_routes();
-            self.side.conversation.write(&mut forks, 1, tokens)?;
+            self.side.conversation.write(&mut before, 1, tokens)?;
             routes.push(self.side.journal().routes());
         }
-        self.side.conversation.close(forks);
+        self.side.conversation.close(before);
         // Those of a step in the middle stand for all.
         let routes = routes.swap_remove(STEPS / 2);
-        let mut forks = open(&mut self.side.conversation)?;
         let mut steps = Steps::default();
         for index in 0..STEPS {
             self.measure(&mut steps, &routes, |conversation| conversation.write(&mut forks, 1, tokens))?;
