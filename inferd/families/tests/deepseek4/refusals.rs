@@ -173,3 +173,83 @@ fn another_architecture_is_refused_with_the_list_of_known_ones() {
     let Err(error) = ds4_families::bind(&file, &weights, None, &options) else { panic!("no such family") };
     assert_eq!(error.to_string(), "architecture \"deepseek_v41\" is not supported; this build runs deepseek4");
 }
+
+/// What is wrong with a draft block's file for the model of the fixture.
+fn draft_refusal(draft: &Writer) -> String {
+    let path = kit::oracle("flash-micro").expect("a tracked fixture").with_extension("gguf");
+    let file = Model::open(&path).expect("fixture opens");
+    let family = ds4_families::find("deepseek4").expect("a family");
+    family.validate_draft(&file, &open(draft)).expect_err("another model's draft block").to_string()
+}
+
+/// The same metadata under another architecture's name or with changed values, and the tensors of a layer under the draft
+/// block's names, as `edit` leaves them.
+fn draft(changes: &[(&str, Option<Value>)], edit: impl Fn(&str, &[u64]) -> Option<Vec<u64>>) -> Writer {
+    let full: Vec<(String, Option<Value>)> =
+        changes.iter().map(|(key, value)| (format!("deepseek4.{key}"), value.clone())).collect();
+    let changes: Vec<(&str, Option<Value>)> = full.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+    let path = kit::oracle("flash-micro").expect("a tracked fixture").with_extension("gguf");
+    let original = Model::open(&path).expect("fixture opens");
+    let tensor = |name: &str| original.tensor(name).expect("a tensor of the fixture");
+    let layer = original.tensors().iter().filter(|tensor| tensor.name.starts_with("blk.5."));
+    let mut tensors: Vec<(String, TensorType, Vec<u64>)> =
+        layer.map(|tensor| (tensor.name.replacen("blk.5.", "mtp.0.", 1), tensor.kind, tensor.dims.clone())).collect();
+    let (norm, square) = (tensor("output_norm.weight"), tensor("token_embd.weight").dims[0]);
+    for name in ["enorm", "hnorm", "norm"] {
+        tensors.push((format!("mtp.0.{name}.weight"), norm.kind, norm.dims.clone()));
+    }
+    for name in ["e_proj", "h_proj"] {
+        tensors.push((format!("mtp.0.{name}.weight"), TensorType::F32, vec![square, square]));
+    }
+    for part in ["fn", "base", "scale"] {
+        let head = tensor(&format!("output_hc_{part}.weight"));
+        tensors.push((format!("mtp.0.hc_head_{part}.weight"), head.kind, head.dims.clone()));
+    }
+    tensors.into_iter().fold(metadata(&changes), |writer, (name, kind, dims)| match edit(&name, &dims) {
+        Some(dims) => {
+            let len = kind.byte_len(dims.iter().product()).expect("whole blocks").index();
+            writer.tensor(&name, kind, &dims, vec![0; len])
+        }
+        None => writer,
+    })
+}
+
+#[test]
+fn a_draft_block_of_another_model_is_refused_with_both_numbers() {
+    let whole = |_: &str, dims: &[u64]| Some(dims.to_vec());
+    let family = ds4_families::find("deepseek4").expect("a family");
+    let path = kit::oracle("flash-micro").expect("a tracked fixture").with_extension("gguf");
+    let file = Model::open(&path).expect("fixture opens");
+    family.validate_draft(&file, &open(&draft(&[], whole))).expect("its own draft block");
+
+    let hidden = file.tensor("token_embd.weight").expect("a tensor").dims[0];
+    let other = draft_refusal(&draft(&[("embedding_length", Some(Value::U32(9999)))], whole));
+    assert_eq!(other, format!("the draft block's deepseek4.embedding_length is 9999; the model's is {hidden}"));
+    let other = draft_refusal(&draft(&[("expert_count", Some(Value::U32(77)))], whole));
+    assert_eq!(other, "the draft block's deepseek4.expert_count is 77; the model's is 8");
+    let other = draft_refusal(&Writer::new("llama"));
+    assert_eq!(other, "the draft block's architecture is llama; the model's is deepseek4");
+
+    // A file that says nothing of tokens is believed; one with others is not.
+    let missing = draft_refusal(&Writer::new("deepseek4"));
+    assert!(missing.contains("tensor mtp.0.hc_attn_fn.weight: is missing"), "{missing}");
+    let tokens = vec!["a".to_owned(); 512];
+    let named = metadata(&[("tokenizer.ggml.tokens", Some(Value::Array(Array::String(tokens))))]);
+    let other = draft_refusal(&named);
+    assert!(other.starts_with("the draft block's token 0 is \"a\"; the model's is"), "{other}");
+    let few = metadata(&[("tokenizer.ggml.tokens", Some(Value::Array(Array::String(vec!["a".to_owned()]))))]);
+    assert_eq!(draft_refusal(&few), "the draft block's vocabulary is 1 tokens; the model's is 512 tokens");
+
+    let without = draft(&[], |name: &str, dims: &[u64]| (name != "mtp.0.enorm.weight").then(|| dims.to_vec()));
+    assert_eq!(draft_refusal(&without), "tensor mtp.0.enorm.weight: is missing");
+    let wide = draft(&[], |name: &str, dims: &[u64]| match name {
+        "mtp.0.h_proj.weight" => Some(vec![dims[0], dims[1] * 2]),
+        _ => Some(dims.to_vec()),
+    });
+    let wrong = draft_refusal(&wide);
+    let dims = format!("has the dimensions [{hidden}, {}]; [{hidden}, {hidden}] are expected", 2 * hidden);
+    assert_eq!(wrong, format!("tensor mtp.0.h_proj.weight: {dims}"));
+    // The model itself is no draft block.
+    let error = family.validate_draft(&file, &file).expect_err("a model").to_string();
+    assert!(error.contains("mtp.0."), "{error}");
+}

@@ -5,10 +5,12 @@
 //! `--against-cpu` the CPU backend computes the reference instead, operation by operation: for a model of few layers, which
 //! host memory holds. With `--roofline` it says where the time of a step goes and how much of the machine each part of it
 //! uses (`--roofline --kernels`: and which kernels these are), with `--profile` it only computes what a profiler is to
-//! look at. `--depths A,B` says at how many tokens speed is measured.
+//! look at. `--depths A,B` says at how many tokens speed is measured. With `--mtp FILE` it measures what guessing ahead
+//! takes with the draft block in that file, and nothing else.
 
 mod checks;
 mod conversation;
+mod guessing;
 mod journal;
 mod reference;
 mod roofline;
@@ -22,7 +24,7 @@ use conversation::Conversation;
 use ds4_gpu::cuda::{Gpu, KernelTrace};
 use ds4_import::{ComputeDevice, Progress, SelfLoadOptions, Weights, self_load};
 use ds4_model::Model;
-use ds4_model::{BindOptions, KvRounding};
+use ds4_model::{BindOptions, DraftSource, KvRounding};
 use ds4_units::{Bytes, Tokens};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,7 +46,7 @@ impl Progress for Quiet {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    let Arguments { path, against, depths } = arguments()?;
+    let Arguments { path, against, depths, draft } = arguments()?;
     let Some(path) = path else {
         println!("full_size: no --model FILE, nothing is checked");
         return Ok(ExitCode::SUCCESS);
@@ -68,7 +70,14 @@ fn main() -> anyhow::Result<ExitCode> {
         roofline::print(&sides, trace, &reference.tokens, *kernels)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut conversation = Conversation::new(bind(&file, &device, &gpu)?);
+    if let Some(draft) = draft {
+        let draft = ds4_gguf::Model::open(&draft)?;
+        let weights = load(&draft, ComputeDevice::Gpu(gpu.clone()))?;
+        let source = DraftSource { file: &draft, weights: &weights };
+        guessing::measure(bind(&file, &device, Some(source), &gpu)?.as_mut(), &reference.tokens)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut conversation = Conversation::new(bind(&file, &device, None, &gpu)?);
     if let Against::Profile = against {
         speed::profile(&mut conversation, &reference.tokens, &gpu)?;
         return Ok(table.finish());
@@ -94,14 +103,19 @@ fn load(file: &ds4_gguf::Model, device: ComputeDevice) -> anyhow::Result<Weights
     Ok(loaded.weights)
 }
 
-fn bind(file: &ds4_gguf::Model, weights: &Weights, gpu: &Gpu) -> anyhow::Result<Box<dyn Model>> {
+fn bind(
+    file: &ds4_gguf::Model,
+    weights: &Weights,
+    draft: Option<DraftSource<'_>>,
+    gpu: &Gpu,
+) -> anyhow::Result<Box<dyn Model>> {
     let began = Instant::now();
     let options = BindOptions {
         context: Tokens(CONTEXT),
         kv_rounding: KvRounding::Exact,
         device: ComputeDevice::Gpu(gpu.clone()),
     };
-    let model = ds4_families::deepseek4::bind_model(file, weights, None, &options)?;
+    let model = ds4_families::deepseek4::bind_model(file, weights, draft, &options)?;
     println!("bound, self-test included, in {} ms", began.elapsed().as_millis());
     Ok(model)
 }
@@ -124,14 +138,18 @@ struct Arguments {
     against: Against,
     /// Tokens of a conversation at which its speed is measured.
     depths: Vec<usize>,
+    /// The draft block to guess with.
+    draft: Option<PathBuf>,
 }
 
 fn arguments() -> anyhow::Result<Arguments> {
     let (mut path, mut against, mut depths) = (None, Against::Reference, vec![2048, 8192, 32_768]);
+    let mut draft = None;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--model" => path = Some(PathBuf::from(arguments.next().context("--model needs a file")?)),
+            "--mtp" => draft = Some(PathBuf::from(arguments.next().context("--mtp needs a file")?)),
             "--no-reference" => against = Against::Nothing,
             "--against-cpu" => against = Against::Cpu,
             "--profile" => against = Against::Profile,
@@ -144,5 +162,5 @@ fn arguments() -> anyhow::Result<Arguments> {
             other => bail!("{other:?} is no argument: --model FILE and what the head of this file names are"),
         }
     }
-    Ok(Arguments { path, against, depths })
+    Ok(Arguments { path, against, depths, draft })
 }

@@ -1,0 +1,84 @@
+//! What guessing ahead takes: steps with guesses, taking some of them, and the draft block's own passes.
+
+use anyhow::ensure;
+use ds4_model::{DraftWish, LogitsWanted, Model, Segment, StepBatch};
+use ds4_units::{BankId, TokenId, TokenPos};
+use std::time::Instant;
+
+/// Steps that are timed, after some that are not: the first of a shape are not what follows.
+const STEPS: usize = 32;
+const STEPS_BEFORE: usize = 4;
+/// Tokens before them.
+const DEPTH: usize = 2048;
+/// Guesses in a step.
+const AHEAD: [usize; 4] = [0, 1, 2, 3];
+
+/// Prints microseconds of a step with each number of guesses, of taking all or none of them, and of making one.
+pub(crate) fn measure(model: &mut dyn Model, tokens: &[u32]) -> anyhow::Result<()> {
+    let tokens: Vec<TokenId> = tokens.iter().copied().cycle().take(DEPTH + 1024).map(TokenId).collect();
+    let bank = model.open_bank();
+    let prompt = Segment { bank, start: TokenPos(0), tokens: &tokens[..DEPTH], logits: LogitsWanted::Last, drafted: 0 };
+    model.step(&StepBatch { segments: &[prompt] })?;
+    let mut held = DEPTH;
+    for ahead in AHEAD {
+        for taken in [ahead, 0] {
+            let (mut step, mut accept) = (0.0, 0.0);
+            for nth in 0..STEPS_BEFORE + STEPS {
+                let times = advance(model, bank, &tokens, held, ahead, taken)?;
+                held += 1 + taken;
+                if nth >= STEPS_BEFORE {
+                    step += times[0];
+                    accept += times[1];
+                }
+            }
+            let each = |micros: f64| micros / STEPS as f64;
+            println!(
+                "guessing: 1 token and {ahead} guesses: {:.0} us a step, taking {taken} of them {:.0} us",
+                each(step),
+                each(accept)
+            );
+            if ahead == 0 {
+                break;
+            }
+        }
+    }
+    for count in [1, 2, 3] {
+        let mut micros = 0.0;
+        for nth in 0..STEPS_BEFORE + STEPS {
+            let began = Instant::now();
+            let wish = DraftWish { bank, next: tokens[held], count, margin: 0.0 };
+            let guesses = model.draft(&[wish])?;
+            ensure!(guesses[0].len() == count, "{} of {count} guesses were made", guesses[0].len());
+            micros += if nth < STEPS_BEFORE { 0.0 } else { began.elapsed().as_secs_f64() * 1e6 };
+        }
+        println!("guessing: {count} guesses are made in {:.0} us", micros / STEPS as f64);
+    }
+    Ok(())
+}
+
+/// Computes one token and guesses, and takes some of them. Returns the microseconds of both.
+fn advance(
+    model: &mut dyn Model,
+    bank: BankId,
+    tokens: &[TokenId],
+    held: usize,
+    ahead: usize,
+    taken: usize,
+) -> anyhow::Result<[f64; 2]> {
+    let segment = Segment {
+        bank,
+        start: TokenPos(held as u32),
+        tokens: &tokens[held..held + 1 + ahead],
+        logits: LogitsWanted::Greedy,
+        drafted: ahead,
+    };
+    let began = Instant::now();
+    let step = model.step(&StepBatch { segments: &[segment] })?;
+    let computed = began.elapsed();
+    ensure!(step.all_drawn(0).iter().all(Option::is_some), "logits are not finite");
+    let began = Instant::now();
+    if ahead > 0 {
+        model.accept(&[(bank, taken)])?;
+    }
+    Ok([computed, began.elapsed()].map(|time| time.as_secs_f64() * 1e6))
+}
