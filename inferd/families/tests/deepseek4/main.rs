@@ -3,6 +3,7 @@
 mod adopted;
 mod demo;
 mod drafts;
+mod guessing;
 mod images;
 mod kit;
 mod oracle;
