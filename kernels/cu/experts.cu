@@ -80,6 +80,8 @@ extern "C" __global__ void __launch_bounds__(GROUPING_WARPS_MAX * 32) experts_gr
             groups += __shfl_sync(0xffffffffu, cut_sum, 31);
         }
         for (uint32_t group = groups + lane; group < grouping.group_room; group += 32) grouping.groups[group] = {0, 0, 0, 0};
+        __syncwarp();
+        if (!lane) grouping.groups[0].count = groups;
     }
     __syncthreads();
     for (uint32_t first = begin; first < end; first += 32) {

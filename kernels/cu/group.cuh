@@ -6,5 +6,5 @@ struct Group {
     uint32_t matrix;
     uint32_t first;
     uint32_t rows;
-    uint32_t reserved;
+    uint32_t count;         // in the first group: how many there are
 };

@@ -1,5 +1,5 @@
-// multiply and multiply_groups, and the products inside feed_forward, for few rows: see product.cuh. One kernel per format
-// and number of rows: stream8 and stream16 for up to 8 and 16 rows a group.
+// multiply and multiply_groups, and the products inside feed_forward, for few rows: see product.cuh. One kernel per
+// format, for groups of up to 8 rows.
 #include "iq2_grid.cuh"
 #include "product.cuh"
 
@@ -7,18 +7,16 @@ template <> __device__ void fill_tables<IQ2_XXS>(uint32_t *tables) {
     for (uint32_t i = threadIdx.x; i < IQ2_XXS::TABLES * TABLE_COPIES; i += blockDim.x) tables[i] = iq2_table_entry(i / TABLE_COPIES);
 }
 
-// BLOCKS: of threads that should share a multiprocessor. AHEAD: see `stream`, for 8 rows and for 16.
-#define KERNELS(NAME, WEIGHTS, BLOCKS, AHEAD8, AHEAD16)                                                                   \
+// BLOCKS: of threads that should share a multiprocessor. AHEAD: see `stream`.
+#define KERNEL(NAME, WEIGHTS, BLOCKS, AHEAD)                                                                              \
     extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, BLOCKS)                                               \
-    multiply_stream8_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 1, AHEAD8>(product); }            \
-    extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, 2)                                                    \
-    multiply_stream16_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, 2, AHEAD16>(product); }
+    multiply_stream_##NAME(const __grid_constant__ Product product) { stream<WEIGHTS, AHEAD>(product); }
 
-KERNELS(q8_0, Q8_0, 2, true, false)
-KERNELS(f16, F16, 2, false, false)
-KERNELS(q2_k, Q2_K, 3, true, true)
-KERNELS(q4_k, Q4_K, 3, false, false)
-KERNELS(iq2_xxs, IQ2_XXS, 3, true, true)
+KERNEL(q8_0, Q8_0, 2, true)
+KERNEL(f16, F16, 2, false)
+KERNEL(q2_k, Q2_K, 3, true)
+KERNEL(q4_k, Q4_K, 3, false)
+KERNEL(iq2_xxs, IQ2_XXS, 3, true)
 
 struct PlainF32 {
     typedef float Stored;

@@ -126,8 +126,9 @@ static __device__ __forceinline__ void stage_rows(
 }
 
 // AHEAD: a warp loads its next block while it multiplies one, where registers allow.
-template <class Weights, int TILES, bool AHEAD>
+template <class Weights, bool AHEAD>
 static __device__ __forceinline__ void stream(const Product &product) {
+    constexpr int TILES = 1;
     constexpr uint32_t ROWS = 8 * TILES, RESULTS = PANEL_ROWS * ROWS;
     extern __shared__ __align__(128) float parts[];
     __shared__ uint32_t tables[Weights::TABLES ? Weights::TABLES * TABLE_COPIES : 1];

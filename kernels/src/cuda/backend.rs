@@ -10,8 +10,8 @@ use super::rows::DeviceRows;
 use super::select::DeviceSelection;
 use super::vector::DeviceVector;
 use super::{
-    attend, attend_many, compress, embed, feed_forward, few, hyper_connection, matrix, multiply, normalize, repeat,
-    rotate, route, select, store_window, streams,
+    attend, attend_many, batch, compress, embed, feed_forward, few, hyper_connection, matrix, multiply, normalize,
+    repeat, rotate, route, select, store_window, streams,
 };
 use crate::backend::{
     self, Backend, BackendError, Computed, Experts, Feed, HeadPath, HyperSite, Mlp, Produced, Routing, Settling,
@@ -333,7 +333,9 @@ impl<F: KvFormat> Backend for Cuda<F> {
         [streams, merge]: [&mut DeviceRows; 2],
         next: Option<&HyperSite<Self>>,
     ) {
-        if !few::multiply_and_merge(&self.device, matrix, rows, [&mut *streams, &mut *merge], next) {
+        if !few::multiply_and_merge(&self.device, matrix, rows, [&mut *streams, &mut *merge], next)
+            && !batch::multiply_and_merge(&self.device, matrix, rows, [&mut *streams, &mut *merge], next)
+        {
             let output = self.multiply(matrix, rows);
             self.merge_before(streams, merge, &output, next);
         }
@@ -347,7 +349,9 @@ impl<F: KvFormat> Backend for Cuda<F> {
         [streams, merge]: [&mut DeviceRows; 2],
         next: Option<&HyperSite<Self>>,
     ) {
-        if !few::feed_forward_and_merge(&self.device, experts, rows, [&mut *streams, &mut *merge], next) {
+        if !few::feed_forward_and_merge(&self.device, experts, rows, [&mut *streams, &mut *merge], next)
+            && !batch::feed_forward_and_merge(&self.device, experts, rows, [&mut *streams, &mut *merge], next)
+        {
             let output = backend::feed_forward(self, step, experts, rows);
             self.merge_before(streams, merge, &output, next);
         }

@@ -7,7 +7,7 @@ use super::gemm_plan::TileRows;
 use super::loader::Loader;
 use super::matrix::STACK_MAX;
 use super::multiply::Groups;
-use super::multiply_plan::GroupRows;
+use super::multiply_plan::GROUP_ROWS;
 use super::route::DeviceRoutes;
 use super::rows::DeviceRows;
 use crate::experts::EXPERTS_USED;
@@ -43,11 +43,15 @@ struct Grouped {
 /// Routes grouped for products with few rows.
 pub(super) struct GroupedRoutes {
     grouped: Grouped,
-    kernel: GroupRows,
     /// Rows of a group at most.
     rows: usize,
     routes: usize,
     stack: usize,
+}
+
+/// Routes grouped for the kernels of some rows: a group is an expert and a few of its rows.
+pub(super) struct RoutedSlots {
+    grouped: Grouped,
 }
 
 /// Routes grouped for products with many rows: every expert's first slot begins a group of the operand's rows.
@@ -151,10 +155,9 @@ impl GroupedRoutes {
     /// Groups the routes over a stack of experts.
     pub(super) fn new(device: &Device, routes: &DeviceRoutes, stack: usize) -> GroupedRoutes {
         let count = routes.rows() * EXPERTS_USED;
-        let kernel = kernel(count, stack);
         // An expert seldom has more rows than the step; where a table names one twice, it gets another group.
-        let rows = kernel.count().min(routes.rows()).max(1);
-        GroupedRoutes { grouped: Grouped::new(device, routes, stack, rows, 1), kernel, rows, routes: count, stack }
+        let rows = GROUP_ROWS.min(routes.rows()).max(1);
+        GroupedRoutes { grouped: Grouped::new(device, routes, stack, rows, 1), rows, routes: count, stack }
     }
 
     /// The groups over rows of the step.
@@ -169,7 +172,6 @@ impl GroupedRoutes {
             groups: self.grouped.groups.address(),
             sources: DevicePtr(0),
             most: self.grouped.groups_most,
-            kernel: self.kernel,
             rows: self.rows,
             typical_rows: self.routes.div_ceil(experts).min(self.rows),
         }
@@ -183,6 +185,43 @@ impl GroupedRoutes {
     /// The weight of every slot.
     pub(super) fn weights(&self) -> &Scratch {
         &self.grouped.weights
+    }
+
+    /// Adds to every row of `sums` the results of its six slots, in the order of its routes.
+    pub(super) fn add(&self, device: &Device, sums: &mut DeviceRows, outputs: &DeviceRows) {
+        self.grouped.add(device, sums, outputs);
+    }
+}
+
+impl RoutedSlots {
+    /// Groups the routes over a stack of experts, at most `rows` a group.
+    pub(super) fn new(device: &Device, routes: &DeviceRoutes, stack: usize, rows: usize) -> RoutedSlots {
+        RoutedSlots { grouped: Grouped::new(device, routes, stack, rows, 1) }
+    }
+
+    /// Slots: as many as routes.
+    pub(super) fn len(&self) -> usize {
+        self.grouped.len
+    }
+
+    /// The groups; the first one says how many there are.
+    pub(super) fn groups(&self) -> DevicePtr {
+        self.grouped.groups.address()
+    }
+
+    /// The row of every slot.
+    pub(super) fn sources(&self) -> DevicePtr {
+        self.grouped.sources.address()
+    }
+
+    /// The weight of every slot.
+    pub(super) fn weights(&self) -> DevicePtr {
+        self.grouped.weights.address()
+    }
+
+    /// The slot of every route.
+    pub(super) fn of_routes(&self) -> DevicePtr {
+        self.grouped.slots.address()
     }
 
     /// Adds to every row of `sums` the results of its six slots, in the order of its routes.
@@ -230,13 +269,5 @@ impl Slots {
     /// Adds to every row of `sums` the results of its six slots, in the order of its routes.
     pub(super) fn add(&self, device: &Device, sums: &mut DeviceRows, outputs: &DeviceRows) {
         self.grouped.add(device, sums, outputs);
-    }
-}
-
-/// As few groups as possible without multiplying many rows that are not there.
-fn kernel(routes: usize, stack: usize) -> GroupRows {
-    match routes {
-        _ if routes <= 4 * stack => GroupRows::Eight,
-        _ => GroupRows::Sixteen,
     }
 }

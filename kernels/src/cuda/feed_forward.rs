@@ -1,5 +1,6 @@
 //! The feed-forward site: the shared expert's products over all rows, the routed experts' over rows grouped by expert.
 
+use super::batch;
 use super::device::Device;
 use super::experts::{GroupedRoutes, Slots};
 use super::few;
@@ -24,6 +25,7 @@ pub(super) fn feed_forward<B: Backend<Matrix = DeviceMatrix>>(
     rows: &DeviceRows,
 ) -> DeviceRows {
     let outputs = few::routed(device, [routed, shared], constants, routes, rows);
+    let outputs = outputs.or_else(|| batch::feed_forward(device, [routed, shared], constants, routes, rows));
     if let Some(out) = outputs {
         return out;
     }
@@ -88,7 +90,8 @@ fn many_routed<B: Backend<Matrix = DeviceMatrix>>(
     (slots, outputs)
 }
 
-fn shared_expert<B: Backend<Matrix = DeviceMatrix>>(
+/// What the shared expert makes of every row.
+pub(super) fn shared_expert<B: Backend<Matrix = DeviceMatrix>>(
     device: &Device,
     shared: &Mlp<B>,
     constants: &ExpertConstants,

@@ -2,7 +2,7 @@
 
 use super::loader::Loader;
 use super::{
-    attend, attend_many, best, compress, embed, experts, few, gemm, gemm_operand, hyper_connection, multiply,
+    attend, attend_many, batch, best, compress, embed, experts, few, gemm, gemm_operand, hyper_connection, multiply,
     normalize, operand, rotate, route, select, store_window, streams,
 };
 use ds4_gpu::cuda::{CudaError, Gpu};
@@ -11,6 +11,7 @@ use ds4_gpu::cuda::{CudaError, Gpu};
 pub(crate) struct Kernels {
     pub(crate) attend: attend::Kernels,
     pub(crate) attend_many: attend_many::Kernels,
+    pub(crate) batch: batch::Kernels,
     pub(crate) best: best::Kernels,
     pub(crate) compress: compress::Kernels,
     pub(crate) embed: embed::Kernels,
@@ -35,6 +36,7 @@ impl Kernels {
         Ok(Kernels {
             attend: attend::Kernels::load(&loader)?,
             attend_many: attend_many::Kernels::load(gpu, &loader)?,
+            batch: batch::Kernels::load(gpu, &loader)?,
             best: best::Kernels::load(&loader)?,
             compress: compress::Kernels::load(&loader)?,
             embed: embed::Kernels::load(&loader)?,

@@ -19,7 +19,7 @@ impl<F: KvFormat> Cuda<F> {
     /// Whether a step of so many rows is computed by operations that stand for several, where a model has the shapes
     /// that they take.
     pub fn fuses(&self, rows: usize) -> bool {
-        rows <= few::ROWS_MAX
+        rows <= few::SITE_ROWS_MAX
     }
 
     /// Microseconds that the device takes for `work`: the middle of several replays of its launches, which it records

@@ -10,6 +10,7 @@ mod attend;
 mod attend_many;
 mod backend;
 mod bank;
+mod batch;
 mod best;
 mod ceilings;
 mod compress;

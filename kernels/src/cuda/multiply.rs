@@ -3,13 +3,14 @@
 //!
 //! Which of this file's kernels runs changes no bit of a result.
 
+use super::batch;
 use super::device::Device;
 use super::few;
 use super::gemm;
 use super::gemm_operand::{self, GemmOperand, Precision};
 use super::loader::Loader;
 use super::matrix::DeviceMatrix;
-use super::multiply_plan::{FEW_ROWS, GroupRows, STREAM_SHARED_MAX, Size};
+use super::multiply_plan::{FEW_ROWS, GROUP_ROWS, STREAM_SHARED_MAX, Size};
 use super::operand::{self, Operand};
 use super::rows::DeviceRows;
 use ds4_gpu::DevicePtr;
@@ -18,14 +19,8 @@ use ds4_units::TensorType;
 
 /// The kernels of this file's `.cu`.
 pub(crate) struct Kernels {
-    formats: Vec<(TensorType, Format)>,
+    formats: Vec<(TensorType, Function)>,
     plain: Vec<(TensorType, Function)>,
-}
-
-/// One format's kernels, by rows of a group.
-struct Format {
-    stream8: Function,
-    stream16: Function,
 }
 
 /// A format that the matrix units take, and its name in kernels.
@@ -49,7 +44,6 @@ pub(super) struct Groups {
     pub(super) sources: DevicePtr,
     /// Groups there can be.
     pub(super) most: usize,
-    pub(super) kernel: GroupRows,
     /// Rows of a group at most, and of most groups.
     pub(super) rows: usize,
     pub(super) typical_rows: usize,
@@ -80,10 +74,9 @@ impl Kernels {
     pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
         let function = |variant: &str, name: &str| loader.function("multiply", &format!("multiply_{variant}_{name}"));
         let format = |(kind, name)| -> Result<_, CudaError> {
-            let (stream8, stream16) = (function("stream8", name)?, function("stream16", name)?);
-            stream8.allow_shared(STREAM_SHARED_MAX as u32)?;
-            stream16.allow_shared(STREAM_SHARED_MAX as u32)?;
-            Ok((kind, Format { stream8, stream16 }))
+            let stream = function("stream", name)?;
+            stream.allow_shared(STREAM_SHARED_MAX as u32)?;
+            Ok((kind, stream))
         };
         Ok(Kernels {
             formats: FORMATS.into_iter().map(format).collect::<Result<_, _>>()?,
@@ -100,24 +93,17 @@ impl Kernels {
         !whole_loads || FORMATS.iter().all(|(kind, _)| *kind != matrix.kind())
     }
 
-    fn choose(&self, matrix: &DeviceMatrix, rows: GroupRows) -> &Function {
-        if self.is_plain(matrix) {
-            let plain = self.plain.iter().find(|(kind, _)| *kind == matrix.kind());
-            return &plain.expect("a matrix has a supported type").1;
-        }
-        let format = self.formats.iter().find(|(kind, _)| *kind == matrix.kind());
-        let format = &format.expect("what is not plain has a format").1;
-        match rows {
-            GroupRows::Eight => &format.stream8,
-            GroupRows::Sixteen => &format.stream16,
-        }
+    fn choose(&self, matrix: &DeviceMatrix) -> &Function {
+        let of = if self.is_plain(matrix) { &self.plain } else { &self.formats };
+        &of.iter().find(|(kind, _)| *kind == matrix.kind()).expect("a matrix has a supported type").1
     }
 }
 
 /// `matrix . row` for every row.
 pub(super) fn multiply(device: &Device, matrix: &DeviceMatrix, rows: &DeviceRows) -> DeviceRows {
     assert_eq!(rows.width(), matrix.columns(), "rows fit {matrix:?}");
-    if let Some(out) = few::multiply_all(device, &[matrix], rows).and_then(|mut out| out.pop()) {
+    let together = few::multiply_all(device, &[matrix], rows).or_else(|| batch::multiply_all(device, &[matrix], rows));
+    if let Some(out) = together.and_then(|mut out| out.pop()) {
         return out;
     }
     if rows.len() > FEW_ROWS && gemm::takes(matrix) {
@@ -129,7 +115,8 @@ pub(super) fn multiply(device: &Device, matrix: &DeviceMatrix, rows: &DeviceRows
 /// `matrix . row` for every matrix and every row: in one launch where the rows are few, in one for each type where they are
 /// many.
 pub(super) fn multiply_all(device: &Device, matrices: &[&DeviceMatrix], rows: &DeviceRows) -> Vec<DeviceRows> {
-    if let Some(out) = few::multiply_all(device, matrices, rows) {
+    let together = few::multiply_all(device, matrices, rows).or_else(|| batch::multiply_all(device, matrices, rows));
+    if let Some(out) = together {
         return out;
     }
     let is_many = |matrix: &DeviceMatrix| rows.len() > FEW_ROWS && gemm::takes(matrix);
@@ -164,7 +151,8 @@ fn gemm_operand_of(device: &Device, matrix: &DeviceMatrix, rows: &DeviceRows) ->
 /// Splits rows and outputs into `parts` equal parts and multiplies part by part.
 pub(super) fn multiply_groups(device: &Device, matrix: &DeviceMatrix, parts: usize, rows: &DeviceRows) -> DeviceRows {
     assert_eq!(rows.width(), parts * matrix.columns(), "rows fit {matrix:?}");
-    if let Some(out) = few::multiply_parts(device, matrix, parts, rows) {
+    let out = few::multiply_parts(device, matrix, parts, rows);
+    if let Some(out) = out.or_else(|| batch::multiply_parts(device, matrix, parts, rows)) {
         return out;
     }
     if rows.len() > FEW_ROWS && gemm::takes(matrix) {
@@ -196,17 +184,10 @@ pub(super) fn product<const N: usize>(
         rows: rows as u32,
         ..describe(matrices, operand, &out)
     };
-    let is_plain = device.kernels.multiply.is_plain(matrices[0]);
-    let kernel = if is_plain || rows <= GroupRows::Eight.count() { GroupRows::Eight } else { GroupRows::Sixteen };
-    let groups = rows.div_ceil(kernel.count()) * parts;
-    let staged = rows.min(kernel.count());
-    launch(
-        device,
-        matrices,
-        product,
-        kernel,
-        Size { groups: groups * N, ..size(device, &product) }.staged(matrices[0], staged, staged),
-    );
+    let groups = rows.div_ceil(GROUP_ROWS) * parts;
+    let staged = rows.min(GROUP_ROWS);
+    let size = Size { groups: groups * N, ..size(device, &product) }.staged(matrices[0], staged, staged);
+    launch(device, matrices, product, size);
     out
 }
 
@@ -227,7 +208,7 @@ pub(super) fn grouped<const N: usize>(
     };
     let size = Size { groups: groups.most * N, ..size(device, &product) };
     let size = size.staged(stacks[0], groups.typical_rows, groups.rows);
-    launch(device, stacks, product, groups.kernel, size);
+    launch(device, stacks, product, size);
     out
 }
 
@@ -261,15 +242,9 @@ impl Size {
 }
 
 /// Starts the kernel over `size.groups` groups of rows, those of both matrices counted.
-fn launch<const N: usize>(
-    device: &Device,
-    matrices: [&DeviceMatrix; N],
-    product: Product,
-    kernel: GroupRows,
-    size: Size,
-) {
-    let function = device.kernels.multiply.choose(matrices[0], kernel);
-    let cut = size.cut(kernel);
+fn launch<const N: usize>(device: &Device, matrices: [&DeviceMatrix; N], product: Product, size: Size) {
+    let function = device.kernels.multiply.choose(matrices[0]);
+    let cut = size.cut();
     let product =
         Product { panels_per_cluster: cut.panels_per_cluster as u32, staged_bytes: cut.staged_bytes as u32, ..product };
     let grid = |across: usize| [across as u32, (size.groups / N) as u32, N as u32];

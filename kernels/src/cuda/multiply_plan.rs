@@ -25,24 +25,8 @@ const RANKS_MAX: usize = 8;
 /// Blocks of threads for every multiprocessor that a launch wants before its blocks grow.
 const PLENTY: usize = 3;
 
-/// How many rows a group has at most, and with it the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GroupRows {
-    /// A `stream` kernel for 8 rows.
-    Eight,
-    /// A `stream` kernel for 16 rows.
-    Sixteen,
-}
-
-impl GroupRows {
-    /// The number.
-    pub(super) const fn count(self) -> usize {
-        match self {
-            GroupRows::Eight => 8,
-            GroupRows::Sixteen => 16,
-        }
-    }
-}
+/// Rows of a group at most.
+pub(super) const GROUP_ROWS: usize = 8;
 
 /// A product's size.
 #[derive(Clone, Copy, Debug)]
@@ -82,18 +66,11 @@ impl Size {
         self.columns.div_ceil(BLOCK)
     }
 
-    /// The launch of a kernel.
-    pub(super) fn cut(&self, kernel: GroupRows) -> Cut {
-        match kernel {
-            GroupRows::Eight => self.cut_stream(PART_BYTES),
-            GroupRows::Sixteen => self.cut_stream(2 * PART_BYTES),
-        }
-    }
-
     /// A cluster shares out the channels of a matrix with few outputs, as long as every warp has a part; of one with
     /// many, a cluster takes as many panels as leave every multiprocessor enough to do. Rows kept in shared memory are
     /// copied for every cluster, so many of them want few clusters, and few channels in each block of threads.
-    fn cut_stream(&self, part: usize) -> Cut {
+    pub(super) fn cut(&self) -> Cut {
+        let part = PART_BYTES;
         let (panels, blocks) = (self.panels(), self.blocks());
         let own = |ranks: usize| blocks.div_ceil(ranks);
         let launched = |ranks: usize, each: usize| panels.div_ceil(each) * ranks * self.groups;
@@ -140,10 +117,8 @@ mod tests {
     fn every_cut_covers_the_matrix_and_fits_shared_memory() {
         for outputs in [1, 5, 16, 24, 40, 256, 1024, 4096, 129_280] {
             for columns in [1, 32, 256, 1000, 1024, 4096, 8192, 28_672, 65_536] {
-                for (rows, kernel) in
-                    [(0, GroupRows::Eight), (1, GroupRows::Eight), (8, GroupRows::Eight), (16, GroupRows::Sixteen)]
-                {
-                    let cut = size(outputs, columns, rows).cut(kernel);
+                for rows in [0, 1, 8] {
+                    let cut = size(outputs, columns, rows).cut();
                     assert!(cut.shared <= STREAM_SHARED_MAX, "{outputs}x{columns}, {rows} rows: {cut:?}");
                     assert!(cut.staged_bytes >= rows * STAGED_ROW);
                     assert!(cut.across / cut.ranks * cut.panels_per_cluster * PANEL_ROWS >= outputs);
@@ -155,8 +130,8 @@ mod tests {
 
     #[test]
     fn a_matrix_with_few_outputs_is_shared_out_along_its_channels() {
-        assert_eq!(size(24, 16_384, 0).cut(GroupRows::Eight).ranks, 8);
-        assert_eq!(size(1024, 4096, 0).cut(GroupRows::Eight).ranks, 2);
-        assert_eq!(size(129_280, 4096, 0).cut(GroupRows::Eight).ranks, 1);
+        assert_eq!(size(24, 16_384, 0).cut().ranks, 8);
+        assert_eq!(size(1024, 4096, 0).cut().ranks, 2);
+        assert_eq!(size(129_280, 4096, 0).cut().ranks, 1);
     }
 }

@@ -100,6 +100,7 @@ fn experts_under_a_sanitizer() {
         check(&cuda(), &Site { types, stack: 8, width: 256, hidden: 256 }, &[1, 9, 70]);
         check(&cuda(), &Site { types, stack: 7, width: 1280, hidden: 1024 }, &[40]);
     }
+    check(&cuda(), &Site { types: [IQ2_XXS, Q2_K, Q8_0], stack: 8, width: 1024, hidden: 1024 }, &[10]);
 }
 
 #[test]
@@ -111,10 +112,35 @@ fn experts_whose_rows_do_not_fill_panels_are_kept_apart() {
 
 #[test]
 fn experts_of_the_published_models_shapes_are_those_of_the_cpu() {
-    check(&cuda(), &Site { types: [IQ2_XXS, Q2_K, Q8_0], stack: 32, width: 2048, hidden: 4096 }, &[1, 4, 130]);
+    check(
+        &cuda(),
+        &Site { types: [IQ2_XXS, Q2_K, Q8_0], stack: 32, width: 2048, hidden: 4096 },
+        &[1, 4, 12, 32, 48, 130],
+    );
     check(&cuda(), &Site { types: [Q4_K, Q4_K, Q8_0], stack: 16, width: 3072, hidden: 7168 }, &[1, 60]);
     // Tile after tile of every width for each block of threads.
     check(&cuda(), &Site { types: [IQ2_XXS, Q2_K, Q8_0], stack: 40, width: 1280, hidden: 1024 }, &[690]);
+}
+
+#[test]
+fn some_rows_whose_groups_do_not_fit_shared_memory_at_once_are_those_of_the_cpu() {
+    check(&cuda(), &Site { types: [IQ2_XXS, Q2_K, Q8_0], stack: 7, width: 1024, hidden: 10_240 }, &[9]);
+}
+
+#[test]
+fn some_rows_give_the_same_bits_in_any_company_of_their_kind() {
+    let cuda = &*cuda();
+    let site = Site { types: [IQ2_XXS, Q2_K, Q8_0], stack: 10, width: 1024, hidden: 1024 };
+    let (routed, shared) = (site.routed(cuda), site.shared(cuda));
+    let (logits, input) = site.input(64);
+    let multiply = |first, len| on_cuda(cuda, &routed, &shared, &part(&logits, first, len), &part(&input, first, len));
+    // The shared expert of more than 32 rows is multiplied like that of many.
+    for (all, parts) in [(32, [(0, 9), (17, 14), (3, 20)]), (64, [(0, 33), (20, 40), (4, 60)])] {
+        let together = multiply(0, all);
+        for (first, len) in parts {
+            assert_same_bits(&multiply(first, len), &part(&together, first, len), &format!("{len} rows from {first}"));
+        }
+    }
 }
 
 #[test]

@@ -52,12 +52,14 @@ fn a_merged_product_and_the_next_site_are_those_of_the_cpu() {
         (33, 512, 2304, F16),
         (75, 4096, 1024, F16),
         (40, 264, 4096, F16),
+        (16, 4096, 8192, F16),
+        (32, 1024, 2048, F16),
     ]);
 }
 
 #[test]
 fn what_few_rows_do_at_once_under_a_sanitizer() {
-    merged_products(&[(3, 1024, 1280, F16), (40, 512, 256, F16)]);
+    merged_products(&[(3, 1024, 1280, F16), (12, 1024, 1280, F16), (40, 512, 256, F16)]);
     merged_experts(&[(2, [1280, 1024, 8])]);
 }
 
@@ -115,6 +117,8 @@ fn merged_experts_and_the_next_site_are_those_of_the_cpu() {
         (3, [1280, 1024, 20]),
         (3, [256, 512, 20]),
         (12, [512, 256, 9]),
+        (16, [4096, 2048, 64]),
+        (32, [1024, 1024, 12]),
     ]);
 }
 

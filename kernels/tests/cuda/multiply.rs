@@ -67,11 +67,11 @@ fn products_of_the_published_models_shapes_are_those_of_the_cpu() {
     let f16 = [(256, 4096), (64, 4096), (24, 16384), (4, 28672), (1024, 4096)];
     for (kind, shapes) in [(TensorType::Q8_0, &q8[..]), (TensorType::F16, &f16[..])] {
         for &(outputs, columns) in shapes {
-            let worst = [1, 8, 16, 130].map(|batch| check(&cuda, kind, outputs, columns, 1, batch));
+            let worst = [1, 8, 16, 32, 130].map(|batch| check(&cuda, kind, outputs, columns, 1, batch));
             println!("{kind} {outputs}x{columns}: {:.1e}", worst.into_iter().fold(0.0, f32::max));
         }
     }
-    for batch in [1, 4, 100] {
+    for batch in [1, 4, 20, 100] {
         check(&cuda, TensorType::Q8_0, 8 * 1024, 4096, 8, batch);
     }
 }

@@ -74,6 +74,12 @@ pub(crate) fn profile(conversation: &mut Conversation, tokens: &[u32], gpu: &Gpu
         conversation.feed(&endless[depth..depth + 3], 1)?;
         println!("profiled: a token at {depth}");
         gpu.profiled(|| conversation.feed(&endless[depth + 3..depth + 4], 1))??;
+        for company in [16, 32] {
+            let mut forks = conversation.forks(company)?;
+            println!("profiled: a token of each of {company} at {depth}");
+            gpu.profiled(|| conversation.write(&mut forks, 1, &endless))??;
+            conversation.close(forks);
+        }
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The beginning of a hyper-connection site whose mixes were begun where the streams were merged.
 
-use super::ROWS_MAX;
+use super::SITE_ROWS_MAX;
 use crate::cuda::device::Device;
 use crate::cuda::hyper_connection::Site;
 use crate::cuda::loader::Loader;
@@ -56,7 +56,7 @@ pub(in crate::cuda) fn mix(
 ) -> Option<Mixed<DeviceRows>> {
     let begun = streams.begun.as_ref().filter(|begun| begun.matrix == matrix.address())?;
     let (len, width) = (streams.len(), streams.width() / STREAMS);
-    if len > ROWS_MAX || width > WIDTH_MAX || !width.is_multiple_of(STREAMS) {
+    if len > SITE_ROWS_MAX || width > WIDTH_MAX || !width.is_multiple_of(STREAMS) {
         return None;
     }
     let input = device.rows(len, width);

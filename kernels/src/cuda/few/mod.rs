@@ -17,6 +17,8 @@ use ds4_gpu::cuda::CudaError;
 
 /// Rows that these kernels take at most.
 pub(super) const ROWS_MAX: usize = 8;
+/// Rows that the kernels around products take at most: those of a step whose rows are some, too.
+pub(super) const SITE_ROWS_MAX: usize = 64;
 /// Rows that their smaller variants take.
 const ROWS_FEW: usize = 4;
 /// Threads of a block.
@@ -50,9 +52,9 @@ impl Kernels {
     }
 }
 
-/// Whether a step's rows are few.
+/// Whether a step's rows are few enough for the kernels around products.
 pub(super) fn takes<Bank>(step: &Step<'_, Bank>) -> bool {
-    step.len() <= ROWS_MAX
+    step.len() <= SITE_ROWS_MAX
 }
 
 fn panels(outputs: usize) -> usize {

@@ -1,6 +1,6 @@
 //! What attention does with the products of its input, in one launch.
 
-use super::ROWS_MAX;
+use super::SITE_ROWS_MAX;
 use crate::backend::{Backend, Feed, Settling};
 use crate::cuda::bank::DeviceBank;
 use crate::cuda::compress::CompressorArgument;
@@ -66,7 +66,7 @@ where
     B: Backend<Vector = DeviceVector, Rows = DeviceRows>,
 {
     let fits = |feed: &Feed<'_, B>| feed.0.channels <= THREADS as usize;
-    if rows.len() > ROWS_MAX || feeds.len() > COMPRESSORS || !feeds.iter().all(fits) {
+    if rows.len() > SITE_ROWS_MAX || feeds.len() > COMPRESSORS || !feeds.iter().all(fits) {
         return false;
     }
     // A segment of `n` rows touches at most so many windows, wherever it starts.
