@@ -5,6 +5,7 @@
 // every row is expanded to halves once, and serves as keys and as values. Stored rows are halves exactly; queries and
 // weights are split into two halves each, so products are good for 22 bits; rows kept as f32 are split as well.
 #include "attend.cuh"
+#include "intrinsics.cuh"
 
 static const uint32_t HEADS = 16;
 static const uint32_t KEYS = 32;
@@ -88,14 +89,20 @@ static __device__ __forceinline__ void load_queries(const Attention &a, uint32_t
         }
 }
 
-// The same from queries as they were multiplied. The block's threads all take part.
-static __device__ __forceinline__ void load_raw_queries(const Attention &a, uint32_t row, uint32_t position, uint32_t head, uint32_t slice,
-                                                          uint32_t high[4][4], uint32_t low[4][4]) {
-    __shared__ double squares[HEADS][16];
-    __shared__ Turn turns[PAIRS];
+// Parts of a block of threads that take tiles of their own; each waits for its own threads only.
+static const uint32_t PARTS_MAX = 2;
+
+static __device__ __forceinline__ void part_barrier(uint32_t part, uint32_t threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "r"(threads) : "memory");
+}
+
+// The same from queries as they were multiplied. The part's threads all take part.
+static __device__ __forceinline__ void load_raw_queries(const Attention &a, uint32_t row, uint32_t head, uint32_t part, uint32_t slice,
+                                                          const Turn *turns, uint32_t high[4][4], uint32_t low[4][4]) {
+    __shared__ float squares[PARTS_MAX][HEADS][8];
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = threadIdx.x % 4, slices = a.width / SLICE;
     float2 pairs[4][4];
-    double sums[2] = {0.0, 0.0};
+    float sums[2] = {0.0f, 0.0f};
 #pragma unroll
     for (uint32_t s = 0; s < 4; s++)
 #pragma unroll
@@ -103,28 +110,27 @@ static __device__ __forceinline__ void load_raw_queries(const Attention &a, uint
             const uint32_t own = head + g + 8 * (i % 2), channel = slice * SLICE + 16 * s + 2 * t + 8 * (i / 2);
             pairs[s][i] = {0.0f, 0.0f};
             if (own < a.heads) pairs[s][i] = *(const float2 *)(a.queries + ((size_t)row * a.heads + own) * a.width + channel);
-            sums[i % 2] += (double)pairs[s][i].x * pairs[s][i].x + (double)pairs[s][i].y * pairs[s][i].y;
+            sums[i % 2] = fmaf(pairs[s][i].x, pairs[s][i].x, fmaf(pairs[s][i].y, pairs[s][i].y, sums[i % 2]));
         }
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
         sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
         sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 2);
-        if (t == 0) squares[g + 8 * half][slice] = sums[half];
+        if (t == 0) squares[part][g + 8 * half][slice] = sums[half];
     }
-    if (slice + 1 == slices) turns[lane] = turn_at(a.rope, lane, position);
-    __syncthreads();
-    double scales[2];
+    part_barrier(part, slices * 32);
+    float scales[2];
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
-        double all = 0.0;
-        for (uint32_t other = 0; other < slices; other++) all += squares[g + 8 * half][other];
-        scales[half] = 1.0 / sqrt(all / (double)a.width + (double)a.epsilon);
+        float all = 0.0f;
+        for (uint32_t other = 0; other < slices; other++) all += squares[part][g + 8 * half][other];
+        scales[half] = __fdiv_rn(1.0f, __fsqrt_rn(all / (float)a.width + a.epsilon));
     }
 #pragma unroll
     for (uint32_t s = 0; s < 4; s++)
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
-            float2 pair = {(float)((double)pairs[s][i].x * scales[i % 2]), (float)((double)pairs[s][i].y * scales[i % 2])};
+            float2 pair = {pairs[s][i].x * scales[i % 2], pairs[s][i].y * scales[i % 2]};
             if (slice + 1 == slices) pair = turned(pair, turns[8 * s + t + 4 * (i / 2)]);
             split(pair, high[s][i], low[s][i]);
         }
@@ -186,10 +192,10 @@ template <typename Slice> static __device__ __forceinline__ void score(const uin
 }
 
 // Scores of 32 rows to weights: a warp takes a head at a time, a lane a row.
-static __device__ __forceinline__ void weigh(const Places &at, uint32_t width, uint32_t first, uint32_t count) {
+static __device__ __forceinline__ void weigh(const Places &at, uint32_t width, uint32_t slice, uint32_t first, uint32_t count) {
     const uint32_t lane = threadIdx.x % 32, warps = width / SLICE;
     const float scale = __fdiv_rn(1.0f, __fsqrt_rn((float)width)), nothing = __uint_as_float(0xff800000u);
-    for (uint32_t head = threadIdx.x / 32; head < HEADS; head += warps) {
+    for (uint32_t head = slice; head < HEADS; head += warps) {
         float score = 0.0f;
         for (uint32_t part = 0; part < warps; part++) score += at.score_at[(part * HEADS + head) * SCORE_STRIDE + lane];
         score = first + lane < count ? score * scale : nothing;
@@ -249,7 +255,7 @@ static __device__ __forceinline__ void write_sums(const float sums[8][4], float 
 }
 
 // Grid: rows, groups of sixteen heads, shares of the rows seen.
-template <typename Slice, bool RAW> static __device__ void attend(const Step &step, const Attention &a) {
+template <typename Slice> static __device__ void attend(const Step &step, const Attention &a) {
     extern __shared__ __align__(16) uint8_t shared[];
     const Places at(shared, a.width, Slice::HAS_LOW);
     const uint32_t row = blockIdx.x, head = blockIdx.y * HEADS, slice = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
@@ -258,14 +264,13 @@ template <typename Slice, bool RAW> static __device__ void attend(const Step &st
     const uint32_t from = blockIdx.z * each, to = min(tiles, from + each);
     if (threadIdx.x < HEADS) at.top[threadIdx.x] = __uint_as_float(0xff800000u), at.sum[threadIdx.x] = 0.0f;
     uint32_t high[4][4], low[4][4];
-    if (RAW) load_raw_queries(a, row, step.positions[row], head, slice, high, low);
-    else load_queries(a, row, head, slice, high, low);
+    load_queries(a, row, head, slice, high, low);
     float sums[8][4] = {};
     for (uint32_t tile = from; tile < to; tile++) {
         expand_rows<Slice>(keys, tile * KEYS, slice, at);
         score<Slice>(high, low, slice, at);
         __syncthreads();
-        weigh(at, a.width, tile * KEYS, keys.count);
+        weigh(at, a.width, slice, tile * KEYS, keys.count);
         __syncthreads();
         add_rows<Slice>(sums, slice, at);
     }
@@ -275,7 +280,7 @@ template <typename Slice, bool RAW> static __device__ void attend(const Step &st
         const uint32_t local = g + 8 * half, own = head + local;
         if (own >= a.heads) continue;
         const float top = at.top[local], sum = at.sum[local];
-        if (!RAW && gridDim.z == 1) {
+        if (gridDim.z == 1) {
             // The sink takes its share of the weights and has no value.
             const float sink = a.sinks[own], all = fmaxf(top, sink), shrink = exponential(top - all);
             const float factor = shrink / (sum * shrink + exponential(sink - all));
@@ -305,51 +310,109 @@ extern "C" __global__ void attend_combine(const __grid_constant__ Attention a, u
     }
 }
 
-// Shares at most: a block has a warp's lanes for their weights.
-static const uint32_t SHARES_MAX = 128;
+// Shares of a query's rows at most: a lane has the weight of each.
+static const uint32_t SHARES_MAX = 32;
 
-// The same for raw queries, results turned back. A thread two pairs of channels.
-extern "C" __global__ void __launch_bounds__(128) attend_combine_raw(Step step, const __grid_constant__ Attention a, uint32_t shares) {
-    __shared__ float weights[SHARES_MAX], tops[4], sums[4];
-    const size_t head = (size_t)blockIdx.x * a.heads + blockIdx.y;
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const float nothing = __uint_as_float(0xff800000u), sink = a.sinks[blockIdx.y];
-    float2 own = {nothing, 0.0f};
-    if (threadIdx.x < shares) own = a.shares[head * shares + threadIdx.x];
-    float top = own.x;
-    for (uint32_t other = 16; other > 0; other /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, other));
-    if (lane == 0) tops[warp] = top;
-    __syncthreads();
-    top = fmaxf(fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3])), sink);
-    const float weight = exponential(own.x - top);
-    const float sum = sum_over_warp(own.y * weight);
-    if (lane == 0) sums[warp] = sum;
-    if (threadIdx.x < SHARES_MAX) weights[threadIdx.x] = weight;
-    __syncthreads();
-    const float divisor = exponential(sink - top) + ((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    for (uint32_t quad = threadIdx.x; quad < a.width / 4; quad += blockDim.x) {
-        float4 all = {0.0f, 0.0f, 0.0f, 0.0f};
-        const float4 *parts = (const float4 *)(a.partial + head * shares * a.width) + quad;
-#pragma unroll 8
-        for (uint32_t share = 0; share < shares; share++) {
-            const float4 part = parts[share * (a.width / 4)];
-            const float by = weights[share];
-            all.x = fmaf(part.x, by, all.x), all.y = fmaf(part.y, by, all.y), all.z = fmaf(part.z, by, all.z), all.w = fmaf(part.w, by, all.w);
-        }
-        float2 pairs[2] = {{all.x / divisor, all.y / divisor}, {all.z / divisor, all.w / divisor}};
-        const uint32_t first = (a.width - ROTARY) / 2;
-        if (2 * quad >= first)
-#pragma unroll
-            for (uint32_t i = 0; i < 2; i++) {
-                Turn turn = turn_at(a.rope, 2 * quad + i - first, step.positions[blockIdx.x]);
-                turn.sine = -turn.sine;
-                pairs[i] = turned(pairs[i], turn);
-            }
-        ((float4 *)(a.out + head * a.width))[quad] = {pairs[0].x, pairs[0].y, pairs[1].x, pairs[1].y};
-    }
+// Floats from a head's sums to the next in shared memory: no two lanes of a store meet in a bank.
+static __device__ __forceinline__ uint32_t sum_stride(uint32_t width) { return width + 8; }
+
+// Two floats of shared memory of the cluster's block `rank`.
+static __device__ __forceinline__ float2 load_cluster_2(uint32_t at, uint32_t rank, uint32_t size) {
+    float2 value;
+    if (size > 1)
+        asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %2, %3; ld.shared::cluster.v2.f32 {%0,%1}, [a]; }"
+                     : "=f"(value.x), "=f"(value.y) : "r"(at), "r"(rank) : "memory");
+    else asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(at) : "memory");
+    return value;
 }
 
-extern "C" __global__ void attend_packed(Step step, const __grid_constant__ Attention attention) { attend<PackedSlice, false>(step, attention); }
-extern "C" __global__ void attend_plain(Step step, const __grid_constant__ Attention attention) { attend<PlainSlice, false>(step, attention); }
-extern "C" __global__ void attend_raw_packed(Step step, const __grid_constant__ Attention attention) { attend<PackedSlice, true>(step, attention); }
-extern "C" __global__ void attend_raw_plain(Step step, const __grid_constant__ Attention attention) { attend<PlainSlice, true>(step, attention); }
+// Shares of a head's rows, whose sums the cluster's blocks have in shared memory, added up in order, with the sink, and
+// turned back: every block takes some channels. `at` is where its first part lies, the others each `bytes` further.
+static __device__ __forceinline__ void combine(const Attention &a, uint32_t row, uint32_t head, const Places &at, uint32_t bytes, const Turn *turns) {
+    __shared__ float2 shares[HEADS][SHARES_MAX];
+    __shared__ float weights[HEADS][SHARES_MAX], divisors[HEADS];
+    const uint32_t parts = blockDim.x / (a.width / 2), size = cluster_size(), rank = cluster_rank(), count = size * parts;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, top = (uint32_t)__cvta_generic_to_shared(at.top);
+    for (uint32_t i = threadIdx.x; i < HEADS * count; i += blockDim.x) {
+        const uint32_t share = i / HEADS, local = i % HEADS, from = top + share % parts * bytes + local * 4;
+        shares[local][share] = {load_cluster(from, share / parts, size), load_cluster(from + HEADS * 4, share / parts, size)};
+    }
+    __syncthreads();
+    for (uint32_t local = warp; local < HEADS; local += blockDim.x / 32) {
+        const float sink = head + local < a.heads ? a.sinks[head + local] : 0.0f;
+        const float2 own = lane < count ? shares[local][lane] : float2{__uint_as_float(0xff800000u), 0.0f};
+        float all = own.x;
+        for (uint32_t other = 16; other > 0; other /= 2) all = fmaxf(all, __shfl_xor_sync(0xffffffffu, all, other));
+        all = fmaxf(all, sink);
+        const float weight = exponential(own.x - all), sum = sum_over_warp(own.y * weight);
+        weights[local][lane] = weight;
+        if (lane == 0) divisors[local] = exponential(sink - all) + sum;
+    }
+    __syncthreads();
+    const uint32_t pairs = a.width / 2, all = HEADS * pairs, each = (all + size - 1) / size, first = (a.width - ROTARY) / 2;
+    for (uint32_t i = rank * each + threadIdx.x; i < min(all, (rank + 1) * each); i += blockDim.x) {
+        const uint32_t local = i / pairs, pair = i % pairs, from = at.rows + (local * sum_stride(a.width) + 2 * pair) * 4;
+        if (head + local >= a.heads) break;
+        float2 sum = {0.0f, 0.0f};
+#pragma unroll 8
+        for (uint32_t share = 0; share < count; share++) {
+            const float2 part = load_cluster_2(from + share % parts * bytes, share / parts, size);
+            const float by = weights[local][share];
+            sum.x = fmaf(part.x, by, sum.x), sum.y = fmaf(part.y, by, sum.y);
+        }
+        sum.x /= divisors[local], sum.y /= divisors[local];
+        if (pair >= first) {
+            Turn turn = turns[pair - first];
+            turn.sine = -turn.sine;
+            sum = turned(sum, turn);
+        }
+        *(float2 *)(a.out + ((size_t)row * a.heads + head + local) * a.width + 2 * pair) = sum;
+    }
+    // A block's sums are read by the others.
+    cluster_barrier(size);
+}
+
+// For raw queries, results turned back. Grid: rows, groups of sixteen heads, and a cluster whose blocks' parts take a share of
+// the rows seen each. `bytes`: shared memory of a part.
+template <typename Slice> static __device__ void attend_raw(const Step &step, const Attention &a, uint32_t bytes) {
+    extern __shared__ __align__(16) uint8_t shared[];
+    __shared__ Turn turns[PAIRS];
+    const uint32_t threads = a.width / SLICE * 32, part = threadIdx.x / threads, parts = blockDim.x / threads;
+    const Places at(shared + part * bytes, a.width, Slice::HAS_LOW);
+    const uint32_t row = blockIdx.x, head = blockIdx.y * HEADS, slice = threadIdx.x % threads / 32, g = threadIdx.x % 32 / 4;
+    if (threadIdx.x < PAIRS) turns[threadIdx.x] = turn_at(a.rope, threadIdx.x, step.positions[row]);
+    if (threadIdx.x % threads < HEADS) at.top[threadIdx.x % threads] = __uint_as_float(0xff800000u), at.sum[threadIdx.x % threads] = 0.0f;
+    __syncthreads();
+    wait_for_previous();
+    let_next_start();
+    const Keys keys(a, step, row);
+    const uint32_t shares = gridDim.z * parts, tiles = (keys.count + KEYS - 1) / KEYS, each = (tiles + shares - 1) / shares;
+    const uint32_t from = (blockIdx.z * parts + part) * each, to = min(tiles, from + each);
+    uint32_t high[4][4], low[4][4];
+    load_raw_queries(a, row, head, part, slice, turns, high, low);
+    float sums[8][4] = {};
+    for (uint32_t tile = from; tile < to; tile++) {
+        expand_rows<Slice>(keys, tile * KEYS, slice, at);
+        score<Slice>(high, low, slice, at);
+        part_barrier(part, threads);
+        weigh(at, a.width, slice, tile * KEYS, keys.count);
+        part_barrier(part, threads);
+        add_rows<Slice>(sums, slice, at);
+    }
+    part_barrier(part, threads);
+    // Rows are done with: sums take their place.
+    float *own = (float *)(shared + part * bytes);
+    write_sums(sums, own + g * sum_stride(a.width) + slice * SLICE, 0, 1.0f);
+    write_sums(sums, own + (g + 8) * sum_stride(a.width) + slice * SLICE, 1, 1.0f);
+    cluster_barrier(cluster_size());
+    combine(a, row, head, Places(shared, a.width, Slice::HAS_LOW), bytes, turns);
+}
+
+extern "C" __global__ void attend_packed(Step step, const __grid_constant__ Attention attention) { attend<PackedSlice>(step, attention); }
+extern "C" __global__ void attend_plain(Step step, const __grid_constant__ Attention attention) { attend<PlainSlice>(step, attention); }
+extern "C" __global__ void __launch_bounds__(512) attend_raw_packed(Step step, const __grid_constant__ Attention attention, uint32_t bytes) {
+    attend_raw<PackedSlice>(step, attention, bytes);
+}
+extern "C" __global__ void __launch_bounds__(512) attend_raw_plain(Step step, const __grid_constant__ Attention attention, uint32_t bytes) {
+    attend_raw<PlainSlice>(step, attention, bytes);
+}

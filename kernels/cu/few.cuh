@@ -99,7 +99,7 @@ static __device__ __forceinline__ void load_eight(float (&x)[8], const float *ro
     for (uint32_t i = 0; i < 8; i++) x[i] = first + i < columns ? row[first + i] : 0.0f;
 }
 
-// Calls `stage(index, channels)` for every index below `all` that is this warp's turn. `load(channels, index)` is called
+// Calls `stage(channels, index)` for every index below `all` that is this warp's turn. `load(channels, index)` is called
 // for some of them ahead, so that their ways to memory overlap.
 template <uint32_t AHEAD, class Load, class Stage> static __device__ __forceinline__ void stage_all(uint32_t all, const Load &load, const Stage &stage) {
 #pragma unroll 1
@@ -234,7 +234,7 @@ struct FewIQ2_XXS {
     }
 };
 
-// A warp fills an entry's copies with one store.
+// Eight threads of a warp fill an entry's copies.
 static __device__ __forceinline__ void fill_few_tables(uint8_t *tables) {
     const uint32_t at = shared_address(tables), eighth = threadIdx.x & 7;
     for (uint32_t i = threadIdx.x / 8; i < 384; i += blockDim.x / 8) {

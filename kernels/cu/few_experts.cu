@@ -2,22 +2,45 @@
 // with the shared expert's last product. Routed experts are IQ2_XXS (gate, up) and Q2_K (down), the shared one Q8_0.
 //
 // Both read what the launch before last has written before they wait for the last one: a kernel here lets the next start
-// only when its own wait is over.
+// only when its own wait is over. Each block of threads of few_up finds out its rows' routes
+// itself; its first one leaves them for few_down.
 #include "few_merge.cuh"
-#include "common.cuh"
-
-#define EXPERTS_USED 6
+#include "merge_values.cuh"
+#include "route.cuh"
 
 struct Up {
     const float *input;             // [rows][columns], there before the routes are
     const uint8_t *gate, *up;       // a stack of matrices each
-    const uint32_t *experts;        // [rows][6]
-    const float *weights;           // the same
     float *hidden;                  // [rows][6][outputs]
-    uint32_t columns, outputs, rows;
-    uint32_t stack;
+    Router router;                  // without logits: experts and weights are there
+    Mixes mixes;                    // what will merge the output, made by the first blocks of threads
+    uint32_t columns, outputs;
     float clamp;
     uint32_t reserved;
+};
+
+#define FEW_ROWS 8
+#define STACK_MAX 384
+
+// Experts and weights of a step's rows.
+struct Routes {
+    uint32_t experts[FEW_ROWS * EXPERTS_USED];
+    float weights[FEW_ROWS * EXPERTS_USED];
+
+    // Every thread of the block takes part. `leave`: for the launch that comes next.
+    __device__ __forceinline__ void find(const Router &router, bool leave) {
+        const uint32_t lane = threadIdx.x & 31;
+        for (uint32_t row = threadIdx.x >> 5; row < router.rows; row += FEW_WARPS) {
+            float weight = 0;
+            uint32_t chosen = 0;
+            if (router.logits) chosen = route_row<STACK_MAX / 32>(router, row, weight);
+            else if (lane < EXPERTS_USED) chosen = min(router.experts[row * EXPERTS_USED + lane], router.stack - 1), weight = router.weights[row * EXPERTS_USED + lane];
+            if (lane >= EXPERTS_USED) continue;
+            experts[row * EXPERTS_USED + lane] = chosen, weights[row * EXPERTS_USED + lane] = weight;
+            if (leave && router.logits) router.experts[row * EXPERTS_USED + lane] = chosen;
+        }
+        __syncthreads();
+    }
 };
 
 static __device__ __forceinline__ float activated(float gate, float up, float clamp) {
@@ -37,9 +60,14 @@ extern __shared__ __align__(128) uint8_t shared[];
 
 extern "C" __global__ void __launch_bounds__(FEW_THREADS, 3) few_up(const __grid_constant__ Up u) {
     __shared__ float results[2][FEW_WARPS][2][PANEL];
-    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, base = shared_address(shared);
-    const uint32_t blocks = few_blocks(u.columns), panels = u.outputs / PANEL, items = u.rows * EXPERTS_USED * panels;
-    const uint32_t begin = (uint32_t)((uint64_t)blockIdx.x * items / gridDim.x), end = (uint32_t)((uint64_t)(blockIdx.x + 1) * items / gridDim.x);
+    __shared__ Routes routes;
+    __shared__ double mixes[PARTIALS];
+    const uint32_t before = u.mixes.partials ? u.mixes.rows : 0;
+    // Mixes were there before the launch in front of this one began.
+    if (blockIdx.x < before) return merge_values(u.mixes, blockIdx.x, mixes);
+    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, base = shared_address(shared), own = blockIdx.x - before, others = gridDim.x - before;
+    const uint32_t blocks = few_blocks(u.columns), panels = u.outputs / PANEL, items = u.router.rows * EXPERTS_USED * panels;
+    const uint32_t begin = (uint32_t)((uint64_t)own * items / others), end = (uint32_t)((uint64_t)(own + 1) * items / others);
     const uint32_t planes = base + UP_PLANES, scales = planes + blocks * ROW_PLANES;
     const auto stage_row = [&](uint32_t row) {
         stage_all<2>(
@@ -56,12 +84,14 @@ extern "C" __global__ void __launch_bounds__(FEW_THREADS, 3) few_up(const __grid
     if (begin < end) stage_row(row);
     wait_for_previous();
     let_next_start();
+    routes.find(u.router, own == 0);
+    const auto panel_of = [&](uint32_t item) { return routes.experts[item / panels] * panels + item % panels; };
     uint32_t item = begin, block = warp;
     if (block >= blocks) item = end;
     FewIQ2_XXS next_gate, next_up;
     uint32_t panel = 0;
     const auto find = [&]() {
-        if (item < end) panel = min(u.experts[item / panels], u.stack - 1) * panels + item % panels;
+        if (item < end) panel = panel_of(item);
     };
     find();
     if (item < end) next_gate.load(u.gate, u.columns, panel, block), next_up.load(u.up, u.columns, panel, block);
@@ -100,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(FEW_THREADS, 3) few_up(const __grid
 #pragma unroll
             for (int w = 0; w < FEW_WARPS; w++) sums[0] += results[turn][w][0][lane], sums[1] += results[turn][w][1][lane];
             const uint32_t route = current / panels;
-            u.hidden[(size_t)route * u.outputs + current % panels * PANEL + lane] = activated(sums[0], sums[1], u.clamp) * u.weights[route];
+            u.hidden[(size_t)route * u.outputs + current % panels * PANEL + lane] = activated(sums[0], sums[1], u.clamp) * routes.weights[route];
         }
     }
 }
@@ -111,10 +141,9 @@ struct Down {
     const float *shared_gate, *shared_up;   // [rows][columns]: the shared expert's products, there before `hidden` is
     const uint8_t *down;            // a stack
     const uint8_t *shared_down;
-    const uint32_t *experts;        // [rows][6]
     float *out;                     // [rows][outputs], where nothing is merged
-    uint32_t columns, outputs, rows;
-    uint32_t stack;
+    const uint32_t *experts;        // [rows][6]
+    uint32_t columns, outputs, rows, stack;
     float clamp;
     uint32_t reserved;
 };
@@ -127,28 +156,28 @@ struct Down {
 template <int FOURS> static __device__ __forceinline__ void down(const Down &d) {
     __shared__ float results[FEW_WARPS][4 * FOURS][PANEL];
     __shared__ MergePanel<4 * FOURS> merging;
-    __shared__ uint32_t experts[4 * FOURS * EXPERTS_USED];
-    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, rows = d.rows;
     const uint32_t blocks = few_blocks(d.columns), panels = (d.outputs + PANEL - 1) / PANEL;
     const uint32_t begin = (uint32_t)((uint64_t)blockIdx.x * panels / gridDim.x), end = (uint32_t)((uint64_t)(blockIdx.x + 1) * panels / gridDim.x);
-    const uint32_t zeros = shared_address(shared), base = zeros + PLANE + 32 + warp * DOWN_WARP(d.rows);
-    const uint32_t dense = base + 2 * DOWN_ONE, dense_scales = dense + d.rows * ROW_PLANES;
+    const uint32_t zeros = shared_address(shared), base = zeros + PLANE + 32 + warp * DOWN_WARP(rows);
+    const uint32_t dense = base + 2 * DOWN_ONE, dense_scales = dense + rows * ROW_PLANES;
     uint32_t column[FOURS];
-    dense_columns<FOURS>(column, d.rows);
+    dense_columns<FOURS>(column, rows);
     FewQ8_0 common;
     if (begin < end && warp < blocks) common.load(d.shared_down, d.columns, d.outputs, begin, warp);
     clear_zeros(zeros);
-    for (uint32_t i = threadIdx.x; i < d.rows * EXPERTS_USED; i += FEW_THREADS) experts[i] = min(d.experts[i], d.stack - 1);
     __syncthreads();
+    // Of every slot, two in each lane.
+    uint32_t experts[2] = {0, 0};
     bool waited = false;
     for (uint32_t panel = begin; panel < end; panel++) {
-        for (uint32_t i = lane; i < d.rows * PANEL; i += 32) results[warp][i / PANEL][i % PANEL] = 0;
+        for (uint32_t i = lane; i < rows * PANEL; i += 32) results[warp][i / PANEL][i % PANEL] = 0;
 #pragma unroll 1
         for (uint32_t block = warp; block < blocks; block += FEW_WARPS) {
             if (panel != begin || block != warp) common.load(d.shared_down, d.columns, d.outputs, panel, block);
-            const uint32_t slots = d.rows * EXPERTS_USED;
+            const uint32_t slots = rows * EXPERTS_USED;
             __syncwarp();
-            for (uint32_t row = 0; row < d.rows; row++) {
+            for (uint32_t row = 0; row < rows; row++) {
                 float x[8], up[8];
                 load_eight(x, d.shared_gate + (size_t)row * d.columns, block * CHANNELS + 8 * lane, d.columns);
                 load_eight(up, d.shared_up + (size_t)row * d.columns, block * CHANNELS + 8 * lane, d.columns);
@@ -163,27 +192,28 @@ template <int FOURS> static __device__ __forceinline__ void down(const Down &d) 
 #pragma unroll
             for (uint32_t n = 0; n < FOURS; n++) {
                 const uint32_t row = 4 * n + t;
-                const float scale = load_shared_float(dense_scales + 4 * min(row, d.rows - 1));
-                if (row < d.rows) results[warp][row][g] += part[n][0] * scale, results[warp][row][g + 8] += part[n][1] * scale;
+                const float scale = load_shared_float(dense_scales + 4 * min(row, rows - 1));
+                if (row < rows) results[warp][row][g] += part[n][0] * scale, results[warp][row][g + 8] += part[n][1] * scale;
             }
             FewQ2_K next;
             float x[8];
             const auto load = [&](uint32_t slot) {
+                const uint32_t expert = __shfl_sync(0xffffffffu, slot < 32 ? experts[0] : experts[1], slot % 32);
                 load_eight(x, d.hidden + (size_t)slot * d.columns, block * CHANNELS + 8 * lane, d.columns);
-                next.load(d.down, d.columns, experts[slot] * panels + panel, block);
+                next.load(d.down, d.columns, expert * panels + panel, block);
             };
             if (!waited) {
-                next.load(d.down, d.columns, experts[0] * panels + panel, block);
                 wait_for_previous();
                 let_next_start();
                 waited = true;
-                load_eight(x, d.hidden, block * CHANNELS + 8 * lane, d.columns);
-            } else {
-                load(0);
+#pragma unroll
+                for (uint32_t i = 0; i < 2; i++)
+                    if (lane + 32 * i < slots) experts[i] = min(d.experts[lane + 32 * i], d.stack - 1);
             }
+            load(0);
             uint32_t slot = 0;
 #pragma unroll 1
-            for (uint32_t row = 0; row < d.rows; row++) {
+            for (uint32_t row = 0; row < rows; row++) {
                 float sum[2] = {0, 0};
 #pragma unroll 1
                 for (uint32_t rank = 0; rank < EXPERTS_USED; rank++) {
@@ -203,9 +233,9 @@ template <int FOURS> static __device__ __forceinline__ void down(const Down &d) 
         }
         // Warps without channels have not waited yet.
         if (!waited) wait_for_previous(), let_next_start(), waited = true;
-        if (d.merge.streams) merging.load(d.merge, panel, d.rows);
+        if (d.merge.streams) merging.load(d.merge, panel, rows);
         __syncthreads();
-        for (uint32_t i = threadIdx.x; i < PANEL * d.rows; i += FEW_THREADS) {
+        for (uint32_t i = threadIdx.x; i < PANEL * rows; i += FEW_THREADS) {
             const uint32_t output = i % PANEL, row = i / PANEL, at = panel * PANEL + output;
             float all = 0;
 #pragma unroll
@@ -214,7 +244,7 @@ template <int FOURS> static __device__ __forceinline__ void down(const Down &d) 
             if (!d.merge.streams && at < d.outputs) d.out[(size_t)row * d.outputs + at] = all;
         }
         __syncthreads();
-        if (d.merge.streams) merging.finish(d.merge, panel, panels, d.rows);
+        if (d.merge.streams) merging.finish(d.merge, panel, panels, rows);
         __syncthreads();
     }
 }

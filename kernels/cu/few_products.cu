@@ -3,6 +3,7 @@
 //
 // A block of threads takes some panels of one matrix. Up to eight warps share a panel's blocks of channels, and the
 // block shares the rows of activations, which it brings to fixed point (or to pairs of half floats for F16) itself.
+#include "common.cuh"
 #include "few_merge.cuh"
 
 #define FEW_JOBS 8
@@ -19,10 +20,11 @@ struct Products {
     Job jobs[FEW_JOBS];
     Merge merge;                // used by few_merged only: one job
     const float *input;         // [rows][parts * columns]
+    const float *norm;          // weights by which the input is normalised first; null: it is not
     uint32_t columns;           // of a part
     uint32_t parts;             // equal parts of a row and of the outputs: part by part
     uint32_t rows;
-    uint32_t reserved;
+    float epsilon;
 };
 
 // 128 channels of 16 raw rows; channels are a multiple of 8.
@@ -89,18 +91,46 @@ static __device__ __forceinline__ float stage_halves(uint32_t planes, const floa
     return __uint_as_float((uint32_t)(127 - 14 + exponent) << 23);
 }
 
-// The rows' channels of a part in shared memory, block by block, row by row; then their scales.
-template <class Of> static __device__ __forceinline__ void stage(const Products &p, uint32_t part, uint32_t planes, uint32_t scales) {
-    const uint32_t lane = threadIdx.x & 31;
-    stage_all<2>(
-        few_blocks(p.columns) * p.rows,
-        [&](float (&x)[8], uint32_t i) {
-            load_eight(x, p.input + ((size_t)(i % p.rows) * p.parts + part) * p.columns, i / p.rows * CHANNELS + 8 * lane, p.columns);
-        },
-        [&](const float (&x)[8], uint32_t i) {
-            const float scale = Of::IS_HALF ? stage_halves(planes + i * Of::ROW_BYTES, x) : stage_eight(planes + i * Of::ROW_BYTES, 0, x);
-            if (lane == 0) store_shared_4(scales + 4 * i, __float_as_uint(scale));
+// Blocks of channels of all rows that are normalised.
+#define NORM_BLOCKS 64
+
+// The rows' channels of a part in shared memory, block by block, row by row; then their scales. Normalised rows are weighed
+// here, and their scales take what is common to a row.
+template <class Of, bool MERGED> static __device__ __forceinline__ void stage(const Products &p, uint32_t part, uint32_t planes, uint32_t scales) {
+    __shared__ double squares[NORM_BLOCKS];
+    const uint32_t lane = threadIdx.x & 31, blocks = few_blocks(p.columns);
+    const auto load = [&](float (&x)[8], uint32_t i) {
+        load_eight(x, p.input + ((size_t)(i % p.rows) * p.parts + part) * p.columns, i / p.rows * CHANNELS + 8 * lane, p.columns);
+    };
+    const auto store = [&](const float (&x)[8], uint32_t i) {
+        const float scale = Of::IS_HALF ? stage_halves(planes + i * Of::ROW_BYTES, x) : stage_eight(planes + i * Of::ROW_BYTES, 0, x);
+        if (lane == 0) store_shared_4(scales + 4 * i, __float_as_uint(scale));
+    };
+    if (!MERGED && p.norm)
+        stage_all<1>(blocks * p.rows, load, [&](float (&x)[8], uint32_t i) {
+            double sum = 0;
+#pragma unroll
+            for (int k = 0; k < 8; k++) sum += (double)x[k] * (double)x[k];
+            sum = sum_over_warp(sum);
+            if (lane == 0) squares[i] = sum;
+            float weights[8];
+            load_eight(weights, p.norm, i / p.rows * CHANNELS + 8 * lane, p.columns);
+#pragma unroll
+            for (int k = 0; k < 8; k++) x[k] *= weights[k];
+            store(x, i);
         });
+    else
+        stage_all<2>(blocks * p.rows, load, store);
+    __syncthreads();
+    if (MERGED || !p.norm) return;
+    const uint32_t own = threadIdx.x;
+    if (own < blocks * p.rows) {
+        double all = 0;
+        for (uint32_t block = 0; block < blocks; block++) all += squares[block * p.rows + own % p.rows];
+        const float root = (float)(1.0 / sqrt(all / (double)p.columns + (double)p.epsilon));
+        store_shared_4(scales + 4 * own, __float_as_uint(load_shared_float(scales + 4 * own) * root));
+    }
+    __syncthreads();
 }
 
 // How a panel's channels are cut for one warp at a time, per format.
@@ -149,8 +179,7 @@ template <class Of, int FOURS, bool MERGED> static __device__ __forceinline__ vo
         if (from / panels_of_part != part) {
             if (part != 0xffffffffu) __syncthreads();
             part = from / panels_of_part;
-            stage<Of>(p, part, planes, scales);
-            __syncthreads();
+            stage<Of, MERGED>(p, part, planes, scales);
         }
         if (MERGED) merging.load(p.merge, from, p.rows);
         float sum[FOURS][2];

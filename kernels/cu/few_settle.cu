@@ -1,8 +1,10 @@
 // What a site of attention does with the products of its input, for few rows, in one launch: the query's low rank
-// normalised, new rows normalised, rotated, rounded and stored in their windows, and compressors fed. The parts are
-// independent; a block of threads takes one of them for one row, or for one window of a segment.
+// normalised, new rows normalised, rotated, rounded and stored in their windows, and compressors fed; also what will merge
+// the site's output. The parts are independent; a block of threads takes one of them for one row, or for one window of a
+// segment.
 #include "compress.cuh"
 #include "intrinsics.cuh"
+#include "merge_values.cuh"
 
 #define THREADS 512
 #define COMPRESSORS 2
@@ -10,7 +12,8 @@
 struct Settle {
     Compressor compressors[COMPRESSORS];
     Rope rope;
-    float *low, *rows;              // [rows][low_width], [rows][row_width]
+    Mixes mixes;
+    float *low, *rows;              // [rows][low_width], or null: the product of it normalises; [rows][row_width]
     const float *low_norm, *row_norm;
     uint32_t low_width, row_width, window_offset;
     uint32_t windows;               // blocks of threads for each compressor and segment
@@ -46,17 +49,27 @@ template <typename Format> static __device__ __forceinline__ void store_row(cons
     }
 }
 
-// Grid: two blocks a row, then the windows of each segment for each compressor.
+// Grid: a block a row, two where the low rank is normalised, then one a row for merge values where they are asked for, then
+// the windows of each segment for each compressor. Where the low rank is not taken, the launch in front is the product of
+// it, and all that is read here was there before that one began.
 template <typename Format> static __device__ __forceinline__ void settle(const Step &step, const Settle &s) {
-    wait_for_previous();
+    __shared__ double mixes[PARTIALS];
+    if (s.low) wait_for_previous();
     let_next_start();
     uint32_t block = blockIdx.x;
-    if (block < step.rows) return normalize_row(s.low + (size_t)block * s.low_width, s.low_norm, s.low_width, s.epsilon);
-    block -= step.rows;
-    if (block < step.rows) return store_row<Format>(step, s, block);
-    block -= step.rows;
     const uint32_t of_one = s.windows * step.segment_count;
-    compress<Format>(step, s.compressors[block / of_one], block % s.windows, block % of_one / s.windows);
+    if (block < step.rows) {
+        store_row<Format>(step, s, block);
+    } else if (s.low && (block -= step.rows) < step.rows) {
+        normalize_row(s.low + (size_t)block * s.low_width, s.low_norm, s.low_width, s.epsilon);
+    } else if (s.mixes.partials && (block -= step.rows) < step.rows) {
+        merge_values(s.mixes, block, mixes);
+    } else {
+        block -= step.rows;
+        compress<Format>(step, s.compressors[block / of_one], block % s.windows, block % of_one / s.windows);
+    }
+    // Whoever waits for this launch waits for the one in front of it as well.
+    if (!s.low) wait_for_previous();
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) few_settle_packed(Step step, const __grid_constant__ Settle s) { settle<Packed>(step, s); }

@@ -104,7 +104,7 @@ static __device__ __forceinline__ void wait_for_previous() { asm volatile("gridd
 // The blocks of threads of a cluster share memory; one block alone is a cluster of one.
 static __device__ __forceinline__ uint32_t cluster_size() {
     uint32_t size;
-    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
     return size;
 }
 

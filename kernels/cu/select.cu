@@ -3,13 +3,11 @@
 //
 // Queries are stored once in the order in which keys go through the units (select.cuh), so that a lane reads its part of
 // eight heads with one load.
+#include "intrinsics.cuh"
 #include "select.cuh"
 
-static const uint32_t KEYS_PER_WARP = 16;
 static const uint32_t WARPS = 4;
 static const uint32_t ALL = 0xffffffffu;
-
-static __host__ __device__ __forceinline__ uint32_t padded_heads(uint32_t heads) { return (heads + 7) & ~7u; }
 
 // Brings queries into the precision of stored rows and into the order above: a warp per head. Heads that do not exist
 // are zero. Each half is followed, for all heads, by what it leaves of the f32 number.
@@ -33,21 +31,6 @@ template <typename Format> static __device__ void prepare(Step step, const float
     at[place] = {high[0], high[1]};
     at[heads * WIDTH / 4 + place] = {low[0], low[1]};
 }
-
-struct PlainKey {
-    static const bool HAS_LOW = true;
-    const float4 *row;
-
-    __device__ __forceinline__ void load(const uint8_t *memory, RowArray array, uint32_t slot, uint32_t t) {
-        row = (const float4 *)(Plain::row(memory, array, slot) + 32 * t);
-    }
-    __device__ __forceinline__ void clear() { row = nullptr; }
-    __device__ __forceinline__ void channels(uint32_t step, uint32_t high[2], uint32_t low[2]) const {
-        const float4 four = row ? row[step] : float4{0.0f, 0.0f, 0.0f, 0.0f};
-        split({four.x, four.y}, high[0], low[0]);
-        split({four.z, four.w}, high[1], low[1]);
-    }
-};
 
 // Scores of one query against all finished rows. Grid: groups of keys by rows; a warp takes sixteen keys at a time.
 template <typename Key, bool SPLIT_QUERY> static __device__ void score(Step step, const __half *prepared, const float *weights, float *scores,
@@ -148,6 +131,8 @@ select_best(Step step, const float *scores, uint32_t *chosen, uint32_t *counts, 
     __shared__ uint32_t histogram[BINS], sums[BEST_WARPS], equal_sums[BEST_WARPS];
     __shared__ uint2 found;
     const uint32_t row = indexer.first_row + blockIdx.x, visible = visible_rows(step, row, indexer.ratio), top = indexer.top;
+    wait_for_previous();
+    let_next_start();
     if (threadIdx.x == 0) counts[row] = visible <= top ? ALL : top;
     if (visible <= top) return;
     scores += (size_t)blockIdx.x * indexer.stride;

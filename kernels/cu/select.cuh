@@ -9,6 +9,7 @@
 
 static const uint32_t WIDTH = 128;
 static const uint32_t STEPS = WIDTH / 16;
+static const uint32_t KEYS_PER_WARP = 16;
 
 struct Indexer {
     uint32_t rows_offset, ratio, top, heads;
@@ -16,6 +17,8 @@ struct Indexer {
     // The rows of the step that a launch takes, and floats from one row's scores to the next.
     uint32_t first_row, rows, stride, reserved;
 };
+
+static __host__ __device__ __forceinline__ uint32_t padded_heads(uint32_t heads) { return (heads + 7) & ~7u; }
 
 static __device__ __forceinline__ uint32_t visible_rows(const Step &step, uint32_t row, uint32_t ratio) {
     return (step.positions[row] + 1) / ratio;
@@ -51,5 +54,20 @@ struct PackedKey {
         const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
         const uint32_t two = words[step / 2] >> (step % 2 * 16);
         high[0] = pair(two & 0xff), high[1] = pair((two >> 8) & 0xff);
+    }
+};
+
+struct PlainKey {
+    static const bool HAS_LOW = true;
+    const float4 *row;
+
+    __device__ __forceinline__ void load(const uint8_t *memory, RowArray array, uint32_t slot, uint32_t t) {
+        row = (const float4 *)(Plain::row(memory, array, slot) + 32 * t);
+    }
+    __device__ __forceinline__ void clear() { row = nullptr; }
+    __device__ __forceinline__ void channels(uint32_t step, uint32_t high[2], uint32_t low[2]) const {
+        const float4 four = row ? row[step] : float4{0.0f, 0.0f, 0.0f, 0.0f};
+        split({four.x, four.y}, high[0], low[0]);
+        split({four.z, four.w}, high[1], low[1]);
     }
 };

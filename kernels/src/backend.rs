@@ -397,15 +397,31 @@ pub trait Backend: Send + Sync + Sized + 'static {
     ) {
         settle(self, step, settling, [low, rows], feeds);
     }
+    /// [`Backend::settle`], and then products of the low rank. `merge`: what the site's [`Backend::mix`] gave, of which a
+    /// backend may have left something to be made meanwhile. The low rank itself is not asked for again.
+    fn settle_and_multiply(
+        &self,
+        step: &mut Step<'_, Self::Bank>,
+        settling: &Settling<'_, Self>,
+        [low, rows]: [&mut Self::Rows; 2],
+        feeds: &[Feed<'_, Self>],
+        (matrices, merge): (&[&Self::Matrix], &Self::Rows),
+    ) -> Vec<Self::Rows> {
+        let _ = merge;
+        self.settle(step, settling, [&mut *low, rows], feeds);
+        self.multiply_all(matrices, low)
+    }
     /// A selection of every finished row.
     fn select_all(&self, step: &Step<'_, Self::Bank>) -> Self::Selection;
-    /// The `top` best finished rows for every query, by index rows in `place`.
+    /// The `top` best finished rows for every query, by index rows in `place`. Queries are as they were multiplied; they
+    /// are turned here.
     fn select(
         &self,
         step: &Step<'_, Self::Bank>,
         place: BlockPlace,
         top: usize,
-        queries: &Self::Rows,
+        rope: &Rope,
+        queries: Self::Rows,
         weights: &Self::Rows,
     ) -> Self::Selection;
     /// Latent attention over the window and, where the layer has them, the selected compressed rows in `compressed`.

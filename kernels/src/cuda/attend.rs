@@ -15,7 +15,7 @@ use crate::rope::Rope;
 use crate::step::Step;
 use bytemuck::NoUninit;
 use ds4_gpu::DevicePtr;
-use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
+use ds4_gpu::cuda::{Args, CudaError, Function, Gpu, Launch};
 use ds4_units::Bytes;
 
 /// Heads of a block.
@@ -29,8 +29,15 @@ const SCORE_STRIDE: usize = 40;
 /// The widest head: what a block's threads and shared memory are good for.
 pub(crate) const WIDTH_MAX: usize = 512;
 const COMBINE_THREADS: u32 = 128;
-/// Shares of a query's rows at most: the combining kernel has a thread for each.
+/// Shares of a query's rows at most.
 const SHARES_MAX: usize = 128;
+/// Parts of a block of threads that take a share each, where they are added up by a cluster; blocks of a cluster on every
+/// architecture, and on Hopper.
+const PARTS_MAX: usize = 2;
+const CLUSTER_MAX: usize = 8;
+const LARGE_CLUSTER_MAX: usize = 16;
+/// Shared memory that the kernels for raw queries have of their own.
+const RAW_OWN: u32 = 10 << 10;
 
 pub(crate) struct Kernels {
     packed: Function,
@@ -38,22 +45,29 @@ pub(crate) struct Kernels {
     combine: Function,
     raw_packed: Function,
     raw_plain: Function,
-    raw_combine: Function,
+    /// Blocks of a cluster at most.
+    cluster: usize,
 }
 
 impl Kernels {
-    pub(crate) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
+    pub(crate) fn load(gpu: &Gpu, loader: &Loader<'_>) -> Result<Kernels, CudaError> {
         let function = |name| loader.function("attend", name);
+        let is_large = gpu.compute_capability().0 == 9;
         let kernels = Kernels {
             packed: function("attend_packed")?,
             plain: function("attend_plain")?,
             combine: function("attend_combine")?,
             raw_packed: function("attend_raw_packed")?,
             raw_plain: function("attend_raw_plain")?,
-            raw_combine: function("attend_combine_raw")?,
+            cluster: if is_large { LARGE_CLUSTER_MAX } else { CLUSTER_MAX },
         };
-        kernels.raw_packed.allow_shared(shared_bytes(WIDTH_MAX, 1))?;
-        kernels.raw_plain.allow_shared(shared_bytes(WIDTH_MAX, 2))?;
+        for (kernel, planes) in [(&kernels.raw_packed, 1), (&kernels.raw_plain, 2)] {
+            let parts = parts_max(gpu, shared_bytes(WIDTH_MAX, planes));
+            kernel.allow_shared(parts as u32 * shared_bytes(WIDTH_MAX, planes))?;
+            if is_large {
+                kernel.allow_large_clusters()?;
+            }
+        }
         kernels.packed.allow_shared(shared_bytes(WIDTH_MAX, 1))?;
         kernels.plain.allow_shared(shared_bytes(WIDTH_MAX, 2))?;
         Ok(kernels)
@@ -154,42 +168,63 @@ pub(crate) fn attend<F: KvFormat>(
     assert!(width <= WIDTH_MAX && width.is_multiple_of(SLICE), "a head of {width} channels");
     let out = device.rows(len, heads * width);
     let shares = shares(device, step, compressed, heads);
-    let (is_raw, rope, epsilon) = match are {
-        Queries::Ready => (false, RopeArgument::default(), 0.0),
-        Queries::Raw { rope, epsilon } => (true, RopeArgument::new(rope), epsilon),
-    };
-    let partial = (shares > 1 || is_raw).then(|| Partial::take(device, len * heads * shares, width));
-    let address = |scratch: Option<&Scratch>| scratch.map_or(DevicePtr(0), Scratch::address);
     let argument = AttentionArgument {
         out: out.address(),
-        partial: address(partial.as_ref().map(|partial| &partial.sums)),
-        shares: address(partial.as_ref().map(|partial| &partial.shares)),
-        rope,
-        epsilon,
         ..AttentionArgument::new(window, compressed, [queries, new_rows], sinks)
     };
-    let kernels = &device.kernels.attend;
     let planes = if F::NAME == "plain" { 2 } else { 1 };
-    let launch = Launch::new(0, (width / SLICE * 32) as u32)
-        .grid([len as u32, heads.div_ceil(HEADS) as u32, shares as u32])
-        .shared(shared_bytes(width, planes));
-    let args = Args::new().with(device.step()).with(argument);
-    let [packed, plain] =
-        if is_raw { [&kernels.raw_packed, &kernels.raw_plain] } else { [&kernels.packed, &kernels.plain] };
-    // SAFETY: a block per row, sixteen heads and share; the step's banks have their windows and the blocks of every
-    // finished row, of which the selection names only such; sums of shares have their memory.
-    unsafe { device.launch(super::of_format::<F>(packed, plain), launch, &args) };
-    let launch = Launch::new(0, COMBINE_THREADS).grid([len as u32, heads as u32, 1]);
-    if is_raw {
-        let args = Args::new().with(device.step()).with(argument).with(shares as u32);
-        // SAFETY: a block per row and head; the kernel before it has written every share.
-        unsafe { device.launch(&kernels.raw_combine, launch, &args) };
-    } else if shares > 1 {
-        let args = Args::new().with(argument).with(shares as u32);
-        // SAFETY: a block per row and head; the kernel before it has written every share.
-        unsafe { device.launch(&kernels.combine, launch, &args) };
+    let part = Launch::new(0, (width / SLICE * 32) as u32).shared(shared_bytes(width, planes));
+    let grid = |shares| [len as u32, heads.div_ceil(HEADS) as u32, shares as u32];
+    match are {
+        Queries::Ready => ready::<F>(device, argument, part.grid(grid(shares)), (len, heads, width)),
+        Queries::Raw { rope, epsilon } => {
+            let argument = AttentionArgument { rope: RopeArgument::new(rope), epsilon, ..argument };
+            let kernels = &device.kernels.attend;
+            // Shares of a query's rows are added up by the blocks of a cluster.
+            let parts = shares.div_ceil(kernels.cluster).min(parts_max(&device.gpu, part.shared));
+            let cluster = shares.div_ceil(parts).min(kernels.cluster);
+            let launch = Launch { block: [parts as u32 * part.block[0], 1, 1], ..part.grid(grid(cluster)) };
+            let launch = launch.shared(parts as u32 * part.shared).cluster([1, 1, cluster as u32]).overlap();
+            let args = Args::new().with(device.step()).with(argument).with(part.shared);
+            let kernel = super::of_format::<F>(&kernels.raw_packed, &kernels.raw_plain);
+            // SAFETY: a cluster per row and sixteen heads, whose blocks have the shared memory that their parts need; the
+            // step's banks have their windows and the blocks of every finished row, of which the selection names only such.
+            unsafe { device.launch(kernel, launch, &args) };
+        }
     }
     out
+}
+
+/// Attention of queries that nothing is done to beside it.
+fn ready<F: KvFormat>(
+    device: &Device,
+    argument: AttentionArgument,
+    launch: Launch,
+    (len, heads, width): (usize, usize, usize),
+) {
+    let shares = launch.grid[2];
+    let partial = (shares > 1).then(|| Partial::take(device, len * heads * shares as usize, width));
+    let address = |scratch: Option<&Scratch>| scratch.map_or(DevicePtr(0), Scratch::address);
+    let argument = AttentionArgument {
+        partial: address(partial.as_ref().map(|partial| &partial.sums)),
+        shares: address(partial.as_ref().map(|partial| &partial.shares)),
+        ..argument
+    };
+    let kernels = &device.kernels.attend;
+    let args = Args::new().with(device.step()).with(argument);
+    // SAFETY: a block per row, sixteen heads and share; the step's banks have their windows and the blocks of every
+    // finished row, of which the selection names only such; sums of shares have their memory.
+    unsafe { device.launch(super::of_format::<F>(&kernels.packed, &kernels.plain), launch, &args) };
+    if shares > 1 {
+        let launch = Launch::new(0, COMBINE_THREADS).grid([len as u32, heads as u32, 1]);
+        // SAFETY: a block per row and head; the kernel before it has written every share.
+        unsafe { device.launch(&kernels.combine, launch, &Args::new().with(argument).with(shares)) };
+    }
+}
+
+/// Parts of a block of threads for which there is shared memory.
+fn parts_max(gpu: &Gpu, bytes: u32) -> usize {
+    ((gpu.max_shared_per_block() - RAW_OWN) / bytes).clamp(1, PARTS_MAX as u32) as usize
 }
 
 /// What shares of the rows leave for their sum.

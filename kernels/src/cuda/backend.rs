@@ -53,6 +53,7 @@ impl<F: KvFormat> Cuda<F> {
 
     /// Rows for the host, to look at in the middle of a step. Blocks.
     pub fn peek(&self, rows: &DeviceRows) -> Result<Rows, BackendError> {
+        few::make_due(&self.device, rows);
         self.device.download(rows)
     }
 
@@ -323,6 +324,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
     }
 
     fn merge(&self, streams: &mut DeviceRows, merge: &DeviceRows, output: &DeviceRows) {
+        few::make_due(&self.device, merge);
         hyper_connection::merge(&self.device, streams, merge, output);
     }
 
@@ -369,6 +371,22 @@ impl<F: KvFormat> Backend for Cuda<F> {
         }
     }
 
+    fn settle_and_multiply(
+        &self,
+        step: &mut Step<'_, DeviceBank>,
+        settling: &Settling<'_, Self>,
+        [low, rows]: [&mut DeviceRows; 2],
+        feeds: &[Feed<'_, Self>],
+        (matrices, merge): (&[&DeviceMatrix], &DeviceRows),
+    ) -> Vec<DeviceRows> {
+        let parts = (matrices, merge);
+        few::settle_and_multiply::<F, Self>(&self.device, step, settling, [&mut *low, &mut *rows], feeds, parts)
+            .unwrap_or_else(|| {
+                self.settle(step, settling, [&mut *low, rows], feeds);
+                self.multiply_all(matrices, low)
+            })
+    }
+
     fn collapse(
         &self,
         site: &HyperSite<Self>,
@@ -404,10 +422,14 @@ impl<F: KvFormat> Backend for Cuda<F> {
         step: &Step<'_, DeviceBank>,
         place: BlockPlace,
         top: usize,
-        queries: &DeviceRows,
+        rope: &Rope,
+        mut queries: DeviceRows,
         weights: &DeviceRows,
     ) -> DeviceSelection {
-        select::select::<F>(&self.device, step, place, top, queries, weights)
+        few::select::<F, _>(&self.device, step, place, top, rope, [&queries, weights]).unwrap_or_else(|| {
+            rotate::rotate(&self.device, &mut queries, place.array.width, rope, true);
+            select::select::<F>(&self.device, step, place, top, &queries, weights)
+        })
     }
 
     fn attend(
@@ -469,6 +491,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
     }
 
     fn download(&self, rows: DeviceRows) -> Result<Rows, BackendError> {
+        few::make_due(&self.device, &rows);
         self.device.download(&rows)
     }
 }

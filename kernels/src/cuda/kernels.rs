@@ -34,7 +34,7 @@ impl Kernels {
     pub(crate) fn load(gpu: &Gpu) -> Result<Kernels, CudaError> {
         let loader = Loader::new(gpu);
         Ok(Kernels {
-            attend: attend::Kernels::load(&loader)?,
+            attend: attend::Kernels::load(gpu, &loader)?,
             attend_many: attend_many::Kernels::load(gpu, &loader)?,
             batch: batch::Kernels::load(gpu, &loader)?,
             best: best::Kernels::load(&loader)?,

@@ -36,10 +36,10 @@ pub struct DeviceRoutes {
     weights: DeviceRows,
 }
 
-/// `Router` of the kernel.
+/// `Router` of `cu/route.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Router {
+pub(super) struct Router {
     logits: DevicePtr,
     bias: DevicePtr,
     fixed: DevicePtr,
@@ -54,6 +54,48 @@ struct Router {
 
 // SAFETY: six addresses and four words: every byte belongs to a field.
 unsafe impl bytemuck::NoUninit for Router {}
+
+impl Router {
+    /// Chooses by these logits, and leaves what it chooses in `routes`.
+    pub(super) fn new<B>(
+        device: &Device,
+        logits: &DeviceRows,
+        routing: &Routing<B>,
+        constants: &ExpertConstants,
+        routes: &DeviceRoutes,
+    ) -> Router
+    where
+        B: Backend<Matrix = DeviceMatrix, Vector = DeviceVector, ExpertTable = ExpertTable>,
+    {
+        let (bias, fixed) = match routing {
+            Routing::Best { bias } => (bias.as_ref().map_or(DevicePtr(0), DeviceVector::address), DevicePtr(0)),
+            Routing::ByToken(table) => (DevicePtr(0), table.ids.address()),
+        };
+        Router {
+            logits: logits.address(),
+            bias,
+            fixed,
+            tokens: device.step().tokens,
+            experts: routes.experts(),
+            weights: routes.weights(),
+            rows: logits.len() as u32,
+            stack: logits.width() as u32,
+            scale: constants.weight_scale,
+            reserved: 0,
+        }
+    }
+
+    /// What was chosen from `stack` experts before.
+    pub(super) fn chosen(routes: &DeviceRoutes, stack: usize) -> Router {
+        Router {
+            experts: routes.experts(),
+            weights: routes.weights(),
+            rows: routes.rows() as u32,
+            stack: stack as u32,
+            ..Router::default()
+        }
+    }
+}
 
 impl Kernels {
     pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
@@ -74,6 +116,11 @@ impl ExpertTable {
 }
 
 impl DeviceRoutes {
+    /// Room for the routes of so many rows.
+    pub(super) fn room(device: &Device, rows: usize) -> DeviceRoutes {
+        DeviceRoutes { experts: device.rows(rows, EXPERTS_USED), weights: device.rows(rows, EXPERTS_USED) }
+    }
+
     pub(crate) fn rows(&self) -> usize {
         self.weights.len()
     }
@@ -99,23 +146,8 @@ where
 {
     let (rows, stack) = (logits.len(), logits.width());
     assert!(stack <= STACK_MAX, "{stack} experts are more than the {STACK_MAX} that a launch can route to");
-    let routes = DeviceRoutes { experts: device.rows(rows, EXPERTS_USED), weights: device.rows(rows, EXPERTS_USED) };
-    let (bias, fixed) = match routing {
-        Routing::Best { bias } => (bias.as_ref().map_or(DevicePtr(0), DeviceVector::address), DevicePtr(0)),
-        Routing::ByToken(table) => (DevicePtr(0), table.ids.address()),
-    };
-    let router = Router {
-        logits: logits.address(),
-        bias,
-        fixed,
-        tokens: device.step().tokens,
-        experts: routes.experts.address(),
-        weights: routes.weights.address(),
-        rows: rows as u32,
-        stack: stack as u32,
-        scale: constants.weight_scale,
-        reserved: 0,
-    };
+    let routes = DeviceRoutes::room(device, rows);
+    let router = Router::new(device, logits, routing, constants, &routes);
     let start = Launch::new(rows.div_ceil(WARPS) as u32, (WARPS * 32) as u32).overlap();
     // SAFETY: the lists were made for `rows` rows, the step has a token for each, and tokens lie in the vocabulary,
     // which is what the table covers.

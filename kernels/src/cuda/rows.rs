@@ -1,11 +1,11 @@
 //! Activations on the device.
 
 use super::arena::Scratch;
-
+use super::few::DueMixes;
 use super::gemm_operand::{Order, OwnGemmOperand, Precision};
 use super::hyper_connection::Mixes;
 use ds4_gpu::DevicePtr;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 
 /// `len` rows of `width` values, `f32`, row-major, without gaps, in the step's arena.
 pub struct DeviceRows {
@@ -20,6 +20,8 @@ pub struct DeviceRows {
     pub(super) begun: Option<Begun>,
     /// The same of many rows.
     pub(super) mixes: Option<Box<Mixes>>,
+    /// For merge values: what a launch has still to make them of.
+    pub(super) due: Cell<Option<DueMixes>>,
 }
 
 /// A site's mixes, as sums over panels of channels.
@@ -33,7 +35,8 @@ pub(super) struct Begun {
 impl DeviceRows {
     pub(crate) fn new(memory: Scratch, len: usize, width: usize) -> DeviceRows {
         let gemm_operands = Default::default();
-        DeviceRows { memory, len, width, operand: OnceCell::new(), gemm_operands, begun: None, mixes: None }
+        let (operand, begun, mixes, due) = (OnceCell::new(), None, None, Cell::default());
+        DeviceRows { memory, len, width, operand, gemm_operands, begun, mixes, due }
     }
 
     /// Where the first value is.

@@ -14,11 +14,12 @@ use crate::step::Step;
 use bytemuck::NoUninit;
 use ds4_gpu::cuda::{Args, CudaError, Function, Gpu, Launch};
 use ds4_units::Bytes;
+use std::ops::Range;
 
 /// Channels of an index row.
-const WIDTH: usize = 128;
+pub(super) const WIDTH: usize = 128;
 /// Scores of a launch take at most so much memory; more rows are taken launch by launch.
-const SCORE_BYTES_MAX: usize = 256 << 20;
+pub(super) const SCORE_BYTES_MAX: usize = 256 << 20;
 const PREPARE_THREADS: usize = 256;
 const SCORE_WARPS: usize = 4;
 const KEYS_PER_WARP: usize = 16;
@@ -84,7 +85,7 @@ pub struct Chosen {
 /// The indexer as its kernels take it. `cu/select.cu` has the same structure.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct IndexerArgument {
+pub(super) struct IndexerArgument {
     rows_offset: u32,
     ratio: u32,
     top: u32,
@@ -99,6 +100,37 @@ struct IndexerArgument {
 // SAFETY: `repr(C)`, ten 4-byte fields: no padding.
 unsafe impl NoUninit for IndexerArgument {}
 
+impl IndexerArgument {
+    /// For the step's `rows`, whose scores lie `stride` floats apart.
+    pub(super) fn new(
+        place: BlockPlace,
+        top: usize,
+        heads: usize,
+        rows: Range<usize>,
+        stride: usize,
+    ) -> IndexerArgument {
+        IndexerArgument {
+            rows_offset: place.offset as u32,
+            ratio: place.ratio() as u32,
+            top: top as u32,
+            heads: heads as u32,
+            array: ArrayArgument::new(place.array),
+            first_row: rows.start as u32,
+            rows: rows.len() as u32,
+            stride: stride as u32,
+            reserved: 0,
+        }
+    }
+}
+
+impl Chosen {
+    /// Room for the choices of `len` queries.
+    pub(super) fn take(device: &Device, len: usize, top: usize) -> Chosen {
+        let rows = device.scratch(Bytes((len * top * 4) as u64));
+        Chosen { rows, counts: device.scratch(Bytes((len * 4) as u64)), top }
+    }
+}
+
 /// The `top` best finished rows of every query.
 pub(crate) fn select<F: KvFormat>(
     device: &Device,
@@ -110,11 +142,7 @@ pub(crate) fn select<F: KvFormat>(
 ) -> DeviceSelection {
     let (len, heads) = (step.len(), weights.width());
     assert_eq!((queries.width(), place.array.width), (heads * WIDTH, WIDTH), "index rows are 128 wide");
-    let chosen = Chosen {
-        rows: device.scratch(Bytes((len * top * 4) as u64)),
-        counts: device.scratch(Bytes((len * 4) as u64)),
-        top,
-    };
+    let chosen = Chosen::take(device, len, top);
     let most = step.reach() / place.ratio();
     let stride = most.next_multiple_of(4);
     let rows_at_once = (SCORE_BYTES_MAX / (stride * 4).max(1)).clamp(1, len);
@@ -127,17 +155,7 @@ pub(crate) fn select<F: KvFormat>(
     let prepared = device.scratch(Bytes((rows_at_once * prepared_bytes) as u64));
     for first_row in (0..len).step_by(rows_at_once) {
         let rows = rows_at_once.min(len - first_row);
-        let argument = IndexerArgument {
-            rows_offset: place.offset as u32,
-            ratio: place.ratio() as u32,
-            top: top as u32,
-            heads: heads as u32,
-            array: ArrayArgument::new(place.array),
-            first_row: first_row as u32,
-            rows: rows as u32,
-            stride: stride as u32,
-            reserved: 0,
-        };
+        let argument = IndexerArgument::new(place, top, heads, first_row..first_row + rows, stride);
         match is_many {
             true => score_many(device, &argument, [queries, weights], [&prepared, &scores], most),
             false => score::<F>(device, &argument, [queries, weights], [&prepared, &scores]),
@@ -212,7 +230,8 @@ fn score_many(
     unsafe { device.launch(score, launch, &args) };
 }
 
-fn best(device: &Device, argument: &IndexerArgument, scores: &Scratch, chosen: &Chosen) {
+/// Chooses by the scores of a launch's rows.
+pub(super) fn best(device: &Device, argument: &IndexerArgument, scores: &Scratch, chosen: &Chosen) {
     let args = Args::new()
         .with(device.step())
         .with(scores.address())
@@ -220,7 +239,7 @@ fn best(device: &Device, argument: &IndexerArgument, scores: &Scratch, chosen: &
         .with(chosen.counts.address())
         .with(*argument);
     // SAFETY: a block per row of the launch; `chosen` has `top` places and a count for every row of the step.
-    unsafe { device.launch(&device.kernels.select.best, Launch::new(argument.rows, BEST_THREADS), &args) };
+    unsafe { device.launch(&device.kernels.select.best, Launch::new(argument.rows, BEST_THREADS).overlap(), &args) };
 }
 
 impl Many {

@@ -288,11 +288,13 @@ impl<F: KvFormat> Backend for Cpu<F> {
         step: &Step<'_, HostBank>,
         place: BlockPlace,
         top: usize,
-        queries: &Rows,
+        rope: &Rope,
+        mut queries: Rows,
         weights: &Rows,
     ) -> Selection {
+        self.rotate(&mut queries, place.array.width, rope, step);
         let indexer = indexer::Indexer { rows: place, ratio: place.ratio(), top };
-        indexer::select::<F>(step, &indexer, queries, weights)
+        indexer::select::<F>(step, &indexer, &queries, weights)
     }
 
     fn attend(

@@ -201,7 +201,8 @@ impl Run<'_> {
             feed(step, RowKind::Attention, self.places.pools[0], self.places.rows, ratio);
             let Some(top) = self.top else { return backend.select_all(step) };
             feed(step, RowKind::Index, self.places.pools[1], self.places.index, ratio);
-            backend.select(step, self.places.index, top, &take(self.index[0]), &take(self.index[1]))
+            let rope = Rope::new(10_000.0, None);
+            backend.select(step, self.places.index, top, &rope, take(self.index[0]), &take(self.index[1]))
         });
         let compressed = selection.as_ref().map(|selection| (self.places.rows, selection));
         let sinks = backend.vector(self.sinks.to_vec()).unwrap();
@@ -234,10 +235,15 @@ impl Run<'_> {
         };
         let feeds: Vec<_> = compressors.iter().map(feed).collect();
         let (mut low, mut new) = (take(&rows(93, step.len(), 256)), take(self.new));
-        backend.settle(step, &settling, [&mut low, &mut new], &feeds);
+        // One matrix whose products are brought to fixed point, and one whose are not.
+        let low_matrices = [(TensorType::Q8_0, 4160), (TensorType::F16, 96)];
+        let low_matrices = low_matrices.map(|(kind, len)| backend.matrix(matrix(kind, [1, len, 256], 95)).unwrap());
+        let merge = take(&rows(94, step.len(), 20));
+        let both = (&[&low_matrices[0], &low_matrices[1]][..], &merge);
+        let products = backend.settle_and_multiply(step, &settling, [&mut low, &mut new], &feeds, both);
         let selection = match (self.ratio, self.top) {
             (Some(_), Some(top)) => {
-                backend.select(step, self.places.index, top, &take(self.index[0]), &take(self.index[1]))
+                backend.select(step, self.places.index, top, &rope, take(self.index[0]), &take(self.index[1]))
             }
             _ => backend.select_all(step),
         };
@@ -251,8 +257,10 @@ impl Run<'_> {
         };
         let compressed = self.ratio.map(|_| (self.places.rows, &selection));
         let heads = backend.attend_heads(step, window, compressed, take(self.queries), &new, &path);
-        let (heads, low) = (backend.download(heads).unwrap(), backend.download(low).unwrap());
-        let both = heads.iter().zip(low.iter()).flat_map(|(heads, low)| heads.iter().chain(low).copied());
-        take(&Rows::from_values(heads.width() + low.width(), both.collect()))
+        let heads = backend.download(heads).unwrap();
+        let products: Vec<_> = products.into_iter().map(|rows| backend.download(rows).unwrap()).collect();
+        let width = heads.width() + products.iter().map(Rows::width).sum::<usize>();
+        let all = |row| std::iter::once(&heads).chain(&products).flat_map(move |rows: &Rows| rows.row(row).to_vec());
+        take(&Rows::from_values(width, (0..heads.len()).flat_map(all).collect()))
     }
 }

@@ -27,6 +27,10 @@ fn filled<F: KvFormat>(tokens: [usize; 2]) -> Pair<F> {
     pair
 }
 
+fn rope() -> Rope {
+    Rope::new(160_000.0, None)
+}
+
 fn compressor<B: Backend>(backend: &B, pool: PoolPlace) -> Compressor<B::Vector> {
     Compressor {
         ratio: RATIO,
@@ -35,7 +39,7 @@ fn compressor<B: Backend>(backend: &B, pool: PoolPlace) -> Compressor<B::Vector>
         position_bias: backend.vector(vec![0.0; RATIO * 2 * WIDTH]).unwrap(),
         norm: backend.vector(vec![1.0; WIDTH]).unwrap(),
         norm_epsilon: 1e-6,
-        rope: Rope::new(160_000.0, None),
+        rope: rope(),
         pool,
         rows: PLACE,
         kind: RowKind::Index,
@@ -52,8 +56,8 @@ fn choices<F: KvFormat>(
 ) -> [Selection; 2] {
     let mut both = Vec::new();
     pair.step(&counts, |cpu, host, cuda, device| {
-        both.push(cpu.select(host, PLACE, top, queries, weights));
-        let selection = cuda.select(device, PLACE, top, &up(cuda, queries), &up(cuda, weights));
+        both.push(cpu.select(host, PLACE, top, &rope(), queries.clone(), weights));
+        let selection = cuda.select(device, PLACE, top, &rope(), up(cuda, queries), &up(cuda, weights));
         both.push(cuda.selection(&selection, queries.len()).unwrap());
     });
     both.try_into().expect("two sides")

@@ -28,7 +28,8 @@ impl Compiler {
     ) -> Result<(), String> {
         let cubin = out.join(format!("{}.{}.cubin", job.name, job.architecture));
         let report = cubin.with_extension("ptxas");
-        let inputs = headers.iter().chain([&job.source, &self.program]);
+        let included = included(&job.source, headers);
+        let inputs = included.into_iter().chain([&job.source, &self.program]);
         if !is_newer(&report, inputs).unwrap_or(false) {
             let text = self.run(job, folder, &cubin)?;
             fs::write(&report, text).map_err(|error| format!("{}: {error}", report.display()))?;
@@ -55,6 +56,24 @@ impl Compiler {
         let report = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.success() { Ok(report) } else { Err(format!("{command:?} failed:\n{report}")) }
     }
+}
+
+/// Which of the headers a source includes, itself or through others. Without a way to read one, all of them.
+fn included<'a>(source: &Path, headers: &'a [PathBuf]) -> Vec<&'a PathBuf> {
+    let mut found: Vec<&PathBuf> = Vec::new();
+    let mut texts = vec![fs::read_to_string(source)];
+    while let Some(text) = texts.pop() {
+        let Ok(text) = text else { return headers.iter().collect() };
+        let is_named = |header: &&PathBuf| {
+            let name = header.file_name().unwrap_or_default().to_string_lossy();
+            text.lines().any(|line| line.starts_with("#include") && line.contains(&format!("\"{name}\"")))
+        };
+        for header in headers.iter().filter(is_named).filter(|header| !found.contains(header)).collect::<Vec<_>>() {
+            texts.push(fs::read_to_string(header));
+            found.push(header);
+        }
+    }
+    found
 }
 
 /// Whether `made` was made after every input was changed last.

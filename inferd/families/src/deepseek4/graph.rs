@@ -4,9 +4,9 @@
 
 use super::bind::{Attention, CompressorWeights, DraftWeights, FeedForward, Layer, ModelWeights};
 use super::draft;
-use super::shape::{INDEX_WIDTH, Shape};
+use super::shape::Shape;
 use ds4_kernels::backend::{Backend, Experts, HeadPath, HyperSite, Produced, Settling};
-use ds4_kernels::hyper_connection::HyperConstants;
+use ds4_kernels::hyper_connection::{HyperConstants, Mixed};
 use ds4_kernels::step::Step;
 use std::ops::Range;
 
@@ -89,7 +89,7 @@ pub(super) fn layer<B: Backend>(
 ) -> Vec<B::Rows> {
     let constants = hyper_constants(shape);
     let mut mixed = backend.mix(&layer.attention_site, &constants, streams);
-    let (output, stored) = attention(backend, &layer.attention, shape, step, &mixed.input);
+    let (output, stored) = attention(backend, &layer.attention, shape, step, &mixed);
     let into = [&mut *streams, &mut mixed.merge];
     backend.multiply_and_merge(&layer.attention.output_b, &output, into, Some(&layer.feed_forward_site));
     let mut mixed = backend.mix(&layer.feed_forward_site, &constants, streams);
@@ -112,7 +112,7 @@ fn attention<B: Backend>(
     layer: &Attention<B>,
     shape: &Shape,
     step: &mut Step<'_, B::Bank>,
-    input: &B::Rows,
+    mixed: &Mixed<B::Rows>,
 ) -> (B::Rows, Vec<B::Rows>) {
     // The indexer chooses only where there are more rows than it may choose.
     let many = |keys: &CompressorWeights<B>| keys.compressor.finished(step.reach()) > shape.index_top;
@@ -120,7 +120,7 @@ fn attention<B: Backend>(
     let mut matrices = vec![&layer.query_a, &layer.kv];
     matrices.extend(layer.compressors().flat_map(|compressor| [&compressor.values, &compressor.gates]));
     matrices.extend(chooser.map(|indexer| &indexer.head_weights));
-    let mut products = backend.multiply_all(&matrices, input).into_iter();
+    let mut products = backend.multiply_all(&matrices, &mixed.input).into_iter();
     let mut next = || products.next().expect("a result for every matrix");
     let (mut low, mut rows) = (next(), next());
     let feeds: Vec<_> = layer.compressors().map(|weights| (&weights.compressor, next(), next())).collect();
@@ -131,17 +131,17 @@ fn attention<B: Backend>(
         rope: &layer.rope,
         window: layer.window,
     };
-    backend.settle(step, &settling, [&mut low, &mut rows], &feeds);
-
-    let (queries, selection) = match chooser {
-        None => (backend.multiply(&layer.query_b, &low), backend.select_all(step)),
+    let mut matrices = vec![&layer.query_b];
+    matrices.extend(chooser.map(|indexer| &indexer.queries));
+    let both = (&matrices[..], &mixed.merge);
+    let mut products = backend.settle_and_multiply(step, &settling, [&mut low, &mut rows], &feeds, both).into_iter();
+    let mut product = || products.next().expect("a result for every matrix");
+    let queries = product();
+    let selection = match chooser {
+        None => backend.select_all(step),
         Some(indexer) => {
-            let mut both = backend.multiply_all(&[&layer.query_b, &indexer.queries], &low).into_iter();
-            let mut product = || both.next().expect("a result for every matrix");
-            let (queries, mut index_queries) = (product(), product());
-            backend.rotate(&mut index_queries, INDEX_WIDTH, &layer.rope, step);
-            let place = indexer.keys.compressor.rows;
-            (queries, backend.select(step, place, shape.index_top, &index_queries, &next()))
+            let (place, index_queries) = (indexer.keys.compressor.rows, product());
+            backend.select(step, place, shape.index_top, &layer.rope, index_queries, &next())
         }
     };
     let compressed = layer.rows.as_ref().map(|compressed| (compressed.compressor.rows, &selection));

@@ -415,16 +415,49 @@ impl<B: Observed> Backend for Watched<B> {
         self.journal().skip(2 * feeds.len());
     }
 
+    fn settle_and_multiply(
+        &self,
+        step: &mut Step<'_, Self::Bank>,
+        settling: &Settling<'_, Self>,
+        [low, rows]: [&mut Self::Rows; 2],
+        feeds: &[Feed<'_, Self>],
+        (matrices, merge): (&[&Self::Matrix], &Self::Rows),
+    ) -> Vec<Self::Rows> {
+        if !self.at_once(step.len()) {
+            self.settle(step, settling, [&mut *low, rows], feeds);
+            return self.multiply_all(matrices, low);
+        }
+        let len = step.len();
+        let Settling { low_norm, row_norm, epsilon, rope, window } = *settling;
+        let settling = Settling { low_norm, row_norm, epsilon, rope, window };
+        let both = (matrices, merge);
+        let products = self.inner.settle_and_multiply(step, &settling, [&mut *low, &mut *rows], feeds, both);
+        self.done(Part::QueryProducts, || {
+            let fed = feeds.iter().flat_map(|(_, values, gates)| [B::size(values), B::size(gates)]);
+            let settled = [B::size(low), B::size(low), B::size(rows), B::size(rows)].into_iter().chain(fed);
+            let multiplied = matrices.iter().map(|matrix| work::product(B::format(matrix), len)).sum();
+            let settled = Work::of_rows(&settled.collect::<Vec<_>>());
+            vec![(Part::Settling, settled), (Part::QueryProducts, multiplied)]
+        });
+        // One by one these are a norm, another one, a rotation, and what is stored, before and after; then the products.
+        self.journal().skip(4);
+        self.in_place(Self::stored(), rows);
+        self.journal().skip(2 * feeds.len());
+        products.into_iter().map(|product| self.rows(Kind::Value("multiply"), product)).collect()
+    }
+
     fn select(
         &self,
         step: &Step<'_, Self::Bank>,
         place: BlockPlace,
         top: usize,
-        queries: &Self::Rows,
+        rope: &Rope,
+        queries: Self::Rows,
         weights: &Self::Rows,
     ) -> Self::Selection {
-        let selection = self.inner.select(step, place, top, queries, weights);
-        self.done(Part::IndexScores, || work::selection::<B::Kv>(&work::spans(step), place, B::size(queries)[1]));
+        let heads = B::size(&queries)[1];
+        let selection = self.inner.select(step, place, top, rope, queries, weights);
+        self.done(Part::IndexScores, || work::selection::<B::Kv>(&work::spans(step), place, heads));
         self.journal().chose(top);
         let seen = || Seen::Selection(self.inner.see_selection(&selection, step.len()));
         self.journal().see(Kind::Selection, seen);

@@ -4,6 +4,7 @@ use super::{PANEL, panels};
 use crate::backend::{Backend, HyperSite};
 use crate::cuda::device::Device;
 use crate::cuda::experts::RoutedSlots;
+use crate::cuda::few;
 use crate::cuda::loader::Loader;
 use crate::cuda::matrix::DeviceMatrix;
 use crate::cuda::rows::{Begun, DeviceRows};
@@ -60,6 +61,7 @@ pub(super) fn merge<B: Backend<Matrix = DeviceMatrix>>(
     [streams, merge]: [&mut DeviceRows; 2],
     next: Option<&HyperSite<B>>,
 ) {
+    few::make_due(device, merge);
     let (rows, width) = (streams.len(), output.width());
     let next = next.filter(|next| next.mix.kind() == TensorType::F16 && next.mix.rows() == MIX_WIDTH);
     let begun = next.map(|next| Begun {

@@ -11,42 +11,62 @@ use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
 
 const THREADS: u32 = 1024;
+const MERGE_THREADS: u32 = 256;
 /// Channels that a block of threads holds at most.
 const WIDTH_MAX: usize = 2 * 1024 * 4;
 
 pub(crate) struct Kernels {
     enter: Function,
+    merge_values: Function,
 }
 
 impl Kernels {
     pub(super) fn load(loader: &Loader<'_>) -> Result<Kernels, CudaError> {
-        Ok(Kernels { enter: loader.function("few_enter", "few_enter")? })
+        let function = |name| loader.function("few_enter", name);
+        Ok(Kernels { enter: function("few_enter")?, merge_values: function("few_merge_values")? })
     }
+}
+
+/// What merge values are made of: `Mixes` of `cu/merge_values.cuh`. Without an address nothing is asked for.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(in crate::cuda) struct DueMixes {
+    partials: DevicePtr,
+    base: DevicePtr,
+    scale: DevicePtr,
+    merge: DevicePtr,
+    width: u32,
+    panels: u32,
+    iterations: u32,
+    rows: u32,
+    norm_epsilon: f32,
+    mix_epsilon: f32,
 }
 
 /// `Enter` of `cu/few_enter.cu`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Enter {
+    mixes: DueMixes,
     streams: DevicePtr,
-    partials: DevicePtr,
-    base: DevicePtr,
-    scale: DevicePtr,
     norm: DevicePtr,
     input: DevicePtr,
-    merge: DevicePtr,
-    width: u32,
-    panels: u32,
-    iterations: u32,
-    norm_epsilon: f32,
-    mix_epsilon: f32,
-    reserved: u32,
 }
 
-// SAFETY: seven addresses and six words: every byte belongs to a field.
+// SAFETY: four addresses and six words: every byte belongs to a field.
+unsafe impl bytemuck::NoUninit for DueMixes {}
+// SAFETY: a structure without gaps whose size is a multiple of 8, and three addresses.
 unsafe impl bytemuck::NoUninit for Enter {}
 
-/// Input and merge values of every row, if the streams come with this site's mixes.
+impl DueMixes {
+    /// Blocks of threads that a launch needs more to make the merge values.
+    pub(super) fn blocks(&self) -> usize {
+        self.rows as usize
+    }
+}
+
+/// The input of every row, if the streams come with this site's mixes. Merge values are left to a later launch: see
+/// [`due`].
 pub(in crate::cuda) fn mix(
     device: &Device,
     matrix: &DeviceMatrix,
@@ -61,24 +81,37 @@ pub(in crate::cuda) fn mix(
     }
     let input = device.rows(len, width);
     let merge = device.rows(len, MIX_WIDTH - STREAMS);
-    let enter = Enter {
-        streams: streams.address(),
+    let mixes = DueMixes {
         partials: begun.partials.address(),
         base: site.base.address(),
         scale: site.scale.address(),
-        norm: site.norm.address(),
-        input: input.address(),
         merge: merge.address(),
         width: width as u32,
         panels: begun.panels as u32,
         iterations: constants.iterations as u32,
+        rows: len as u32,
         norm_epsilon: constants.norm_epsilon,
         mix_epsilon: constants.mix_epsilon,
-        reserved: 0,
     };
-    let launch = Launch::new(2, THREADS).grid([2, len as u32, 1]).overlap();
-    // SAFETY: two blocks a row; streams have four times `width` values, the partial sums 25 times as many as there are
+    let enter = Enter { mixes, streams: streams.address(), norm: site.norm.address(), input: input.address() };
+    let launch = Launch::new(len as u32, THREADS).overlap();
+    // SAFETY: a block a row; streams have four times `width` values, the partial sums 25 times as many as there are
     // panels, and the site's vectors what its matrix gives.
     unsafe { device.launch(&device.kernels.few.enter.enter, launch, &Args::new().with(enter)) };
+    merge.due.set(Some(mixes));
     Some(Mixed { input, merge })
+}
+
+/// What is still to be made of these merge values, for a launch that takes it along: one that comes before the streams
+/// change, and that none of the launches since [`mix`] are waited for by.
+pub(super) fn due(merge: &DeviceRows) -> DueMixes {
+    merge.due.take().unwrap_or_default()
+}
+
+/// Makes merge values that no other launch has taken along.
+pub(in crate::cuda) fn make_due(device: &Device, merge: &DeviceRows) {
+    let Some(mixes) = merge.due.take() else { return };
+    let launch = Launch::new(mixes.rows, MERGE_THREADS).overlap();
+    // SAFETY: a block a row; the streams have not changed since `mix`, so that their partial sums are there.
+    unsafe { device.launch(&device.kernels.few.enter.merge_values, launch, &Args::new().with(mixes)) };
 }

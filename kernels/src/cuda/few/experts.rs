@@ -1,5 +1,6 @@
 //! The feed-forward site for few rows, in two launches.
 
+use super::enter::{self, DueMixes};
 use super::merge::{self, MergeArgument};
 use super::products::multiply_all;
 use super::{PANEL, PLANE, ROW_PLANES, ROWS_FEW, ROWS_MAX, SHARED_MAX, THREADS, WARPS, blocks, panels};
@@ -7,7 +8,7 @@ use crate::backend::{Backend, Experts, HyperSite, Mlp};
 use crate::cuda::device::Device;
 use crate::cuda::loader::Loader;
 use crate::cuda::matrix::DeviceMatrix;
-use crate::cuda::route::{self, DeviceRoutes, ExpertTable};
+use crate::cuda::route::{DeviceRoutes, ExpertTable, Router};
 use crate::cuda::rows::DeviceRows;
 use crate::cuda::vector::DeviceVector;
 use crate::experts::{EXPERTS_USED, ExpertConstants};
@@ -21,8 +22,11 @@ const ZEROS: usize = PLANE + 32;
 /// Bytes that a warp of `few_down` has for each routed row, and beside the shared expert's.
 const DOWN_ONE: usize = ROW_PLANES + 64;
 const DOWN_SCALES: usize = 64;
-/// Blocks of threads for every multiprocessor.
+/// Experts that a warp chooses from.
+const STACK_MAX: usize = 384;
+/// Blocks of threads of `few_up` for every multiprocessor.
 const UP_BLOCKS: usize = 3;
+/// Blocks of threads of `few_down` for every multiprocessor.
 const DOWN_BLOCKS: usize = 2;
 
 pub(crate) struct Kernels {
@@ -47,13 +51,11 @@ impl Kernels {
 struct Up {
     input: DevicePtr,
     routed: [DevicePtr; 2],
-    experts: DevicePtr,
-    weights: DevicePtr,
     hidden: DevicePtr,
+    router: Router,
+    mixes: DueMixes,
     columns: u32,
     outputs: u32,
-    rows: u32,
-    stack: u32,
     clamp: f32,
     reserved: u32,
 }
@@ -67,8 +69,8 @@ struct Down {
     shared: [DevicePtr; 2],
     down: DevicePtr,
     shared_down: DevicePtr,
-    experts: DevicePtr,
     out: DevicePtr,
+    experts: DevicePtr,
     columns: u32,
     outputs: u32,
     rows: u32,
@@ -77,7 +79,7 @@ struct Down {
     reserved: u32,
 }
 
-// SAFETY: six addresses and six words: every byte belongs to a field.
+// SAFETY: addresses, structures without gaps whose sizes are multiples of 8, and four words: every byte belongs to a field.
 unsafe impl bytemuck::NoUninit for Up {}
 // SAFETY: a structure without gaps whose size is a multiple of 8, seven addresses and six words.
 unsafe impl bytemuck::NoUninit for Down {}
@@ -93,7 +95,10 @@ pub(in crate::cuda) fn routed<B: Backend<Matrix = DeviceMatrix>>(
     let site = Site::of([routed, shared], constants, rows)?;
     let products = multiply_all(device, &[&shared.gate, &shared.up], rows)?;
     let out = device.rows(rows.len(), site.hidden);
-    site.launch(device, &products, routes, rows, (MergeArgument::default(), out.address()));
+    let router = Router::chosen(routes, routed.gate.stack());
+    let between = site.between(device, rows.len());
+    site.up(device, router, rows, &between, DueMixes::default());
+    site.down(device, &products, routes, &between, (MergeArgument::default(), out.address()));
     Some(out)
 }
 
@@ -116,9 +121,14 @@ where
     let Some(mut products) = multiply_all(device, &matrices, rows) else {
         return false;
     };
-    let routes = route::route(device, &products.remove(0), experts.routing, experts.constants);
+    let logits = products.remove(0);
+    let routes = DeviceRoutes::room(device, rows.len());
+    let router = Router::new(device, &logits, experts.routing, experts.constants, &routes);
+    let between = site.between(device, rows.len());
+    // The mixes that merge values are made of are given back with the streams that were.
+    site.up(device, router, rows, &between, enter::due(into[1]));
     let merging = merge::merging(device, into, next);
-    site.launch(device, &products, &routes, rows, (merging, DevicePtr(0)));
+    site.down(device, &products, &routes, &between, (merging, DevicePtr(0)));
     true
 }
 
@@ -142,6 +152,7 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
         let is = |matrices: &[&DeviceMatrix], kind| matrices.iter().all(|matrix| matrix.kind() == kind);
         let takes = rows.len() <= ROWS_MAX
             && !routed.gate.is_small()
+            && routed.gate.stack() <= STACK_MAX
             && is(&[&routed.gate, &routed.up], TensorType::IQ2_XXS)
             && is(&[&routed.down], TensorType::Q2_K)
             && is(&[&shared.gate, &shared.up, &shared.down], TensorType::Q8_0)
@@ -152,57 +163,63 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
         takes.then_some(Site { routed, shared, clamp: constants.clamp, hidden, width, up_shared, down_shared })
     }
 
-    /// Starts both kernels. `products`: of the shared expert's gate and linear part.
-    fn launch(
+    /// Room for what gates and linear parts make.
+    fn between(&self, device: &Device, len: usize) -> DeviceRows {
+        device.rows(len, EXPERTS_USED * self.width)
+    }
+
+    /// Starts the first kernel. `mixes`: merge values that it makes as well.
+    fn up(&self, device: &Device, router: Router, rows: &DeviceRows, between: &DeviceRows, mixes: DueMixes) {
+        let routed = self.routed;
+        let up = Up {
+            input: rows.address(),
+            routed: [routed.gate.address(), routed.up.address()],
+            hidden: between.address(),
+            router,
+            mixes,
+            columns: self.hidden as u32,
+            outputs: self.width as u32,
+            clamp: self.clamp,
+            reserved: 0,
+        };
+        // All blocks of threads at once: those that make merge values are some of them.
+        let most = (UP_BLOCKS * device.gpu.multiprocessors() as usize).saturating_sub(mixes.blocks()).max(1);
+        let blocks = most.min(rows.len() * EXPERTS_USED * panels(self.width)) + mixes.blocks();
+        let launch = Launch::new(blocks as u32, THREADS).shared(self.up_shared as u32).overlap();
+        // SAFETY: the router has logits for every expert, or six experts and weights a row, and ids past the stack are taken
+        // as its last; the matrices have the shapes that were checked; `between` has six results a row. `rows` and mixes
+        // were there before the launch of the router's product, which was waited for.
+        unsafe { device.launch(&device.kernels.few.experts.up, launch, &Args::new().with(up)) };
+    }
+
+    /// Starts the second kernel. `products`: of the shared expert's gate and linear part.
+    fn down(
         &self,
         device: &Device,
         products: &[DeviceRows],
         routes: &DeviceRoutes,
-        rows: &DeviceRows,
+        between: &DeviceRows,
         (merge, out): (MergeArgument, DevicePtr),
     ) {
-        let (routed, shared) = (self.routed, self.shared);
-        let len = rows.len();
-        let multiprocessors = device.gpu.multiprocessors() as usize;
-        let kernels = &device.kernels.few.experts;
-        let between = device.rows(len, EXPERTS_USED * self.width);
-        let up = Up {
-            input: rows.address(),
-            routed: [routed.gate.address(), routed.up.address()],
-            experts: routes.experts(),
-            weights: routes.weights(),
-            hidden: between.address(),
-            columns: self.hidden as u32,
-            outputs: self.width as u32,
-            rows: len as u32,
-            stack: routed.gate.stack() as u32,
-            clamp: self.clamp,
-            reserved: 0,
-        };
-        let launch = |shared: usize, blocks: usize| Launch::new(blocks as u32, THREADS).shared(shared as u32).overlap();
-        let blocks = (UP_BLOCKS * multiprocessors).min(len * EXPERTS_USED * panels(self.width));
-        // SAFETY: routes have six experts and weights a row, and ids past the stack are taken as its last; the matrices
-        // have the shapes that were checked; `between` has six results a row. `rows` were there before the launch of
-        // the router's product, which was waited for.
-        unsafe { device.launch(&kernels.up, launch(self.up_shared, blocks), &Args::new().with(up)) };
         let down = Down {
             merge,
             hidden: between.address(),
             shared: [products[0].address(), products[1].address()],
-            down: routed.down.address(),
-            shared_down: shared.down.address(),
-            experts: routes.experts(),
+            down: self.routed.down.address(),
+            shared_down: self.shared.down.address(),
             out,
+            experts: routes.experts(),
             columns: self.width as u32,
             outputs: self.hidden as u32,
-            rows: len as u32,
-            stack: routed.down.stack() as u32,
+            rows: between.len() as u32,
+            stack: self.routed.down.stack() as u32,
             clamp: self.clamp,
             reserved: 0,
         };
-        let blocks = panels(self.hidden).min(DOWN_BLOCKS * multiprocessors);
-        let kernel = &kernels.down[usize::from(len > ROWS_FEW)];
+        let blocks = panels(self.hidden).min(DOWN_BLOCKS * device.gpu.multiprocessors() as usize);
+        let launch = Launch::new(blocks as u32, THREADS).shared(self.down_shared as u32).overlap();
+        let kernel = &device.kernels.few.experts.down[usize::from(between.len() > ROWS_FEW)];
         // SAFETY: as above; the launch before it has filled `between`; there is a result for every row, or streams.
-        unsafe { device.launch(kernel, launch(self.down_shared, blocks), &Args::new().with(down)) };
+        unsafe { device.launch(kernel, launch, &Args::new().with(down)) };
     }
 }

@@ -4,12 +4,14 @@ mod enter;
 mod experts;
 mod merge;
 mod products;
+mod select;
 mod settle;
 
-pub(super) use enter::mix;
+pub(super) use enter::{DueMixes, make_due, mix};
 pub(super) use experts::{feed_forward_and_merge, routed};
 pub(super) use products::{multiply_all, multiply_and_merge, multiply_parts};
-pub(super) use settle::settle;
+pub(super) use select::select;
+pub(super) use settle::{settle, settle_and_multiply};
 
 use super::loader::Loader;
 use crate::step::Step;
@@ -38,6 +40,7 @@ pub(crate) struct Kernels {
     enter: enter::Kernels,
     experts: experts::Kernels,
     products: products::Kernels,
+    select: select::Kernels,
     settle: settle::Kernels,
 }
 
@@ -47,6 +50,7 @@ impl Kernels {
             enter: enter::Kernels::load(loader)?,
             experts: experts::Kernels::load(loader)?,
             products: products::Kernels::load(loader)?,
+            select: select::Kernels::load(loader)?,
             settle: settle::Kernels::load(loader)?,
         })
     }

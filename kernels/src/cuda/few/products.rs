@@ -1,5 +1,6 @@
 //! Products of several matrices with the same few rows, in one launch.
 
+use super::enter;
 use super::merge::{self, MergeArgument};
 use super::{CHANNELS, PANEL, ROW_PLANES, ROWS_FEW, ROWS_MAX, SHARED_MAX, THREADS, WARPS, blocks, panels};
 use crate::backend::{Backend, HyperSite};
@@ -7,6 +8,7 @@ use crate::cuda::device::Device;
 use crate::cuda::loader::Loader;
 use crate::cuda::matrix::DeviceMatrix;
 use crate::cuda::rows::DeviceRows;
+use crate::cuda::vector::DeviceVector;
 use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
 use ds4_units::TensorType;
@@ -17,6 +19,8 @@ const JOBS: usize = 8;
 const ROW_HALVES: usize = 2 * 576;
 /// Outputs that keep the device busy; for fewer there are kernels that cut channels across blocks of threads.
 const OUTPUTS_MIN: usize = 64;
+/// Blocks of channels of all rows that can be normalised.
+const NORM_BLOCKS: usize = 64;
 /// Blocks of threads for every multiprocessor.
 const BLOCKS_EACH: usize = 2;
 
@@ -60,15 +64,16 @@ struct Products {
     jobs: [Job; JOBS],
     merge: MergeArgument,
     input: DevicePtr,
+    norm: DevicePtr,
     columns: u32,
     parts: u32,
     rows: u32,
-    reserved: u32,
+    epsilon: f32,
 }
 
 // SAFETY: two addresses and four words: every byte belongs to a field.
 unsafe impl bytemuck::NoUninit for Job {}
-// SAFETY: structures without gaps whose sizes are multiples of 8, an address and four words.
+// SAFETY: structures without gaps whose sizes are multiples of 8, two addresses and four words.
 unsafe impl bytemuck::NoUninit for Products {}
 
 /// `matrix . row` for every matrix and every row, if these kernels take all of them.
@@ -77,7 +82,21 @@ pub(in crate::cuda) fn multiply_all(
     matrices: &[&DeviceMatrix],
     rows: &DeviceRows,
 ) -> Option<Vec<DeviceRows>> {
-    multiply(device, matrices, 1, rows)
+    multiply(device, matrices, 1, rows, &Before::default())
+}
+
+/// The same for rows that are normalised first, if these kernels take all of them. `spare`: blocks of threads that the
+/// launch leaves room for on the device.
+pub(super) fn multiply_normalized(
+    device: &Device,
+    matrices: &[&DeviceMatrix],
+    rows: &DeviceRows,
+    (norm, epsilon): (&DeviceVector, f32),
+    spare: usize,
+) -> Option<Vec<DeviceRows>> {
+    let fits = blocks(rows.width()) * rows.len() <= NORM_BLOCKS;
+    let before = Before { norm: norm.address(), epsilon, spare };
+    fits.then(|| multiply(device, matrices, 1, rows, &before)).flatten()
 }
 
 /// Splits rows and outputs into `parts` equal parts and multiplies part by part, if these kernels take them.
@@ -87,7 +106,7 @@ pub(in crate::cuda) fn multiply_parts(
     parts: usize,
     rows: &DeviceRows,
 ) -> Option<DeviceRows> {
-    multiply(device, &[matrix], parts, rows)?.pop()
+    multiply(device, &[matrix], parts, rows, &Before::default())?.pop()
 }
 
 /// A product merged into the streams, if these kernels take it.
@@ -99,6 +118,7 @@ pub(in crate::cuda) fn multiply_and_merge<B: Backend<Matrix = DeviceMatrix>>(
     next: Option<&HyperSite<B>>,
 ) -> bool {
     let shared = blocks(rows.width()) * rows.len() * (ROW_PLANES + size_of::<f32>());
+    enter::make_due(device, into[1]);
     // All warps of a block of threads share a panel.
     let takes = takes(matrix, rows.width(), 1)
         && matrix.kind() == TensorType::Q8_0
@@ -132,7 +152,21 @@ pub(in crate::cuda) fn multiply_and_merge<B: Backend<Matrix = DeviceMatrix>>(
     true
 }
 
-fn multiply(device: &Device, matrices: &[&DeviceMatrix], parts: usize, rows: &DeviceRows) -> Option<Vec<DeviceRows>> {
+/// What is done to rows before they are multiplied.
+#[derive(Default)]
+struct Before {
+    norm: DevicePtr,
+    epsilon: f32,
+    spare: usize,
+}
+
+fn multiply(
+    device: &Device,
+    matrices: &[&DeviceMatrix],
+    parts: usize,
+    rows: &DeviceRows,
+    before: &Before,
+) -> Option<Vec<DeviceRows>> {
     let columns = rows.width() / parts;
     if rows.len() > ROWS_MAX || matrices.len() > JOBS || !matrices.iter().all(|matrix| takes(matrix, columns, parts)) {
         return None;
@@ -143,13 +177,15 @@ fn multiply(device: &Device, matrices: &[&DeviceMatrix], parts: usize, rows: &De
         return None;
     }
     let out: Vec<DeviceRows> = matrices.iter().map(|matrix| device.rows(rows.len(), matrix.rows())).collect();
-    let most = BLOCKS_EACH * device.gpu.multiprocessors() as usize;
+    let most = (BLOCKS_EACH * device.gpu.multiprocessors() as usize).saturating_sub(before.spare).max(matrices.len());
     let mut products = Products {
         jobs: [Job::default(); JOBS],
         input: rows.address(),
+        norm: before.norm,
         columns: columns as u32,
         parts: parts as u32,
         rows: rows.len() as u32,
+        epsilon: before.epsilon,
         ..Products::default()
     };
     let mut first = 0;
