@@ -96,7 +96,7 @@ async fn serve<S: Surface>(shared: &Shared, caller: &Caller, request: Request) -
         _place: place,
     };
     if stream {
-        Ok(answer::stream(surface.writer(), events, ending))
+        answer::stream(surface.writer(), events, ending).await
     } else {
         answer::whole(surface, events, ending).await
     }

@@ -6,6 +6,11 @@ use crate::sse::{self, Frames, Heartbeat};
 use axum::response::Response;
 use bytes::Bytes;
 use ds4_engine::{CallDelta, Delta, Event, EventStream, Finished, PositionLogprobs, RequestFault, Started};
+use std::time::Duration;
+
+/// How long a stream's head waits for the engine's first word, so that a request that is refused gets the status that says
+/// so. Who waits longer for a bank has a stream, with its signs of life, and learns there what became of the request.
+const FIRST_WORD: Duration = Duration::from_secs(1);
 
 /// What silence on a stream means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +61,8 @@ pub(crate) trait EventWriter: Send + 'static {
 /// One stream, as a state between frames.
 struct Live<W> {
     writer: W,
+    /// What the engine said before the stream began.
+    first: Option<Event>,
     events: EventStream,
     ending: Ending,
     heartbeat: Heartbeat,
@@ -63,21 +70,38 @@ struct Live<W> {
     ended: bool,
 }
 
-/// Answers with a stream that begins at once. Dropping it cancels the request.
-pub(crate) fn stream<W: EventWriter>(writer: W, events: EventStream, ending: Ending) -> Response {
+/// Answers with a stream that begins when the request has its bank, or after [`FIRST_WORD`]. Dropping it cancels the
+/// request.
+///
+/// # Errors
+/// Why there is no answer, where that is known before the stream begins.
+pub(crate) async fn stream<W: EventWriter>(
+    writer: W,
+    mut events: EventStream,
+    mut ending: Ending,
+) -> Result<Response, ApiError> {
+    let first = match tokio::time::timeout(FIRST_WORD, events.next()).await {
+        Ok(Some(Event::Failed(fault))) => return Err(ending.failed(&fault)),
+        Ok(None) => return Err(ending.failed(&RequestFault::EngineStopped)),
+        Ok(first) => first,
+        Err(_) => None,
+    };
     let heartbeat = Heartbeat::new();
-    let live = Live { writer, events, ending, heartbeat, silence: Silence::Prefill, ended: false };
-    sse::response(futures_util::stream::unfold(live, |mut live| async move {
+    let live = Live { writer, first, events, ending, heartbeat, silence: Silence::Prefill, ended: false };
+    Ok(sse::response(futures_util::stream::unfold(live, |mut live| async move {
         let bytes = live.next().await?;
         Some((bytes, live))
-    }))
+    })))
 }
 
 impl<W: EventWriter> Live<W> {
     /// The next bytes; `None` after the last.
     async fn next(&mut self) -> Option<Bytes> {
         let mut out = Frames::default();
-        while !self.ended {
+        if let Some(first) = self.first.take() {
+            self.write(first, &mut out);
+        }
+        while out.is_empty() && !self.ended {
             tokio::select! {
                 biased;
                 event = self.events.next() => {
@@ -86,12 +110,12 @@ impl<W: EventWriter> Live<W> {
                 }
                 () = self.heartbeat.silent() => self.writer.silence(self.silence, &mut out),
             }
-            if !out.is_empty() {
-                self.heartbeat.sent();
-                return Some(out.into_bytes());
-            }
         }
-        None
+        if out.is_empty() {
+            return None;
+        }
+        self.heartbeat.sent();
+        Some(out.into_bytes())
     }
 
     fn write(&mut self, event: Event, out: &mut Frames) {

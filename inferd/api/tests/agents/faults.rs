@@ -67,9 +67,9 @@ async fn typed_events_break_silence_where_clients_do_not_count_comments() {
     for (path, beat) in [(RESPONSES, "event: response.in_progress\n"), (MESSAGES, "event: ping\n")] {
         let world = World::saying(&["ok"]);
         world.controls.hold();
-        let begun = tokio::time::Instant::now();
         let (_, body) = bodies(true).into_iter().find(|(other, _)| *other == path).unwrap();
         let mut stream = world.send(path, body.to_string()).await.into_body();
+        let begun = tokio::time::Instant::now();
         world.controls.wait_for_steps(1);
         let mut beats = Vec::new();
         while beats.len() < 3 {

@@ -52,8 +52,17 @@ impl Server {
 
     pub(crate) fn with_banks(answer: &str, settings: Settings, banks: usize) -> Server {
         let options = EngineOptions { banks, ..EngineOptions::default() };
-        let server =
-            Server { api: Api::new(settings, None), bench: Bench::new(script_rule(tokens(answer)), 400, options) };
+        Server::over(Bench::new(script_rule(tokens(answer)), 400, options), settings)
+    }
+
+    /// With memory for this many tokens of conversations.
+    pub(crate) fn with_room(answer: &str, room: u64) -> Server {
+        let (bench, _) = Bench::with_room(script_rule(tokens(answer)), 400, EngineOptions::default(), room);
+        Server::over(bench, settings())
+    }
+
+    fn over(bench: Bench, settings: Settings) -> Server {
+        let server = Server { api: Api::new(settings, None), bench };
         server.api.ready(server.serving());
         server
     }

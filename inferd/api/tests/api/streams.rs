@@ -99,8 +99,8 @@ async fn a_failure_after_the_first_byte_is_an_event_and_no_done_follows() {
 async fn silence_is_broken_every_five_seconds() {
     let server = Server::saying("ok");
     server.controls().hold();
-    let begun = tokio::time::Instant::now();
     let mut body = server.send(post(body(json!({})))).await.into_body();
+    let begun = tokio::time::Instant::now();
     // It is admitted now; its first step is held.
     server.controls().wait_for_steps(1);
     let mut beats = Vec::new();
@@ -148,4 +148,18 @@ async fn a_client_that_leaves_before_a_whole_reply_stops_its_row_too() {
     server.controls().release();
     server.post(json!({"messages": [{"content": "Other"}], "max_tokens": 1}).to_string()).await;
     assert_eq!(server.controls().steps().len(), 3);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_for_memory_has_the_status_and_names_what_fits() {
+    let server = Server::with_room("ok", 100);
+    let refused = server.post(body(json!({"max_tokens": 93}))).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text);
+    assert!(refused.headers.contains_key("retry-after"));
+    let error = serde_json::from_str::<Value>(&refused.text).unwrap();
+    assert_eq!(error["error"]["code"], "live_headroom");
+    assert_eq!(error["error"]["max_admissible_tokens"], 100);
+    // Of those the prompt has 8.
+    let fits = server.post(body(json!({"max_tokens": 92}))).await;
+    assert_eq!(fits.status, StatusCode::OK, "{}", fits.text);
 }
