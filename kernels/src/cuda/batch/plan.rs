@@ -122,15 +122,16 @@ mod tests {
     fn every_plan_has_a_cluster_for_every_part_of_every_matrix_and_fits_shared_memory() {
         for limits in [H200, SMALL] {
             for rows in [9, 16, 17, 32] {
-                for (columns, parts, outputs) in [
-                    (4096, 1, &[1024, 512, 64][..]),
-                    (1024, 1, &[32_768, 8192]),
-                    (4096, 8, &[8192]),
-                    (8192, 1, &[4096]),
-                    (4096, 1, &[129_280]),
-                    (256, 1, &[24]),
+                // As models have them: half floats beside codes where attention and experts begin, codes alone elsewhere.
+                for (columns, parts, some_halves, outputs) in [
+                    (4096, 1, true, &[1024, 512, 64][..]),
+                    (1024, 1, true, &[32_768, 8192]),
+                    (4096, 8, false, &[8192]),
+                    (8192, 1, false, &[4096]),
+                    (4096, 1, false, &[129_280]),
+                    (256, 1, true, &[24]),
                 ] {
-                    let plan = limits.plan(rows, columns, parts, true, outputs).expect("a launch");
+                    let plan = limits.plan(rows, columns, parts, some_halves, outputs).expect("a launch");
                     assert!(plan.tiles * VARIANTS[plan.variant].0 >= rows, "{plan:?}");
                     assert!(plan.shared <= limits.shared, "{plan:?}");
                     assert!(plan.clusters.iter().all(|&clusters| clusters > 0 && clusters.is_multiple_of(parts)));
@@ -146,6 +147,7 @@ mod tests {
         assert_eq!(H200.plan(16, 4000, 1, false, &[1024]), None);
         assert_eq!(H200.plan(16, 4096, 8, false, &[100]), None);
         assert_eq!(SMALL.plan(16, 65_536, 1, true, &[1024]), None);
+        assert_eq!(SMALL.plan(16, 8192, 1, true, &[4096]), None);
         assert_eq!(H200.plan(32, 8192, 1, false, &[4096]).map(|plan| plan.tiles), Some(1));
         assert_eq!(SMALL.plan(32, 4096, 1, true, &[1024]).map(|plan| plan.tiles), Some(2));
     }
