@@ -137,6 +137,7 @@ select_score_many(Step step, const uint8_t *prepared, const float *scaled, float
             const auto finish = [&](float(&sum)[HEADS / 2], uint32_t stage, uint32_t query) {
                 hold(sum);
                 const float score = weigh(sum, ring.weights + stage * HEADS * 4);
+                __syncwarp(); // every lane has read its weights before the stage is given back
                 if (!lane) barrier_arrive(ring.empty + stage * 8);
                 const uint32_t key = own_key + 8 * t;
                 if (t < 2 && query < last && key < (origin + query + 1) / ratio) scores[(size_t)query * indexer.stride + key] = score;

@@ -12,8 +12,8 @@ use ds4_units::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Every piece starts at a multiple of this, the longest copy that the copy engine makes of it at once: no copy lies across
-/// two mappings of the arena, which a memory checker would take for its end.
+/// Every piece starts at a multiple of this, so that copies of up to that length lie in one mapping of the arena. Longer ones
+/// may go on in the next, which is mapped right behind it; a memory checker takes that for the arena's end.
 const ALIGN: u64 = 2048;
 
 /// All memory of steps.

@@ -15,13 +15,20 @@ pub(crate) type TestCuda = Cuda<PlainRows>;
 /// The longest conversation of a test's bank.
 pub(crate) const CONTEXT: usize = 1 << 16;
 
+/// Values of the rows whose memory a backend has from the beginning: the largest piece that the arena takes at once.
+const AT_ONCE: usize = (64 << 20) / size_of::<f32>();
+
 fn gpu() -> Gpu {
     Gpu::open(0).expect("these tests need a GPU")
 }
 
 /// A backend of the caller's own, so that its steps meet no other test's.
 pub(crate) fn cuda_of<F: KvFormat>() -> Cuda<F> {
-    Cuda::new(&gpu(), CudaOptions { context: Tokens(CONTEXT as u32) }).expect("kernels for this GPU")
+    let cuda = Cuda::new(&gpu(), CudaOptions { context: Tokens(CONTEXT as u32) }).expect("kernels for this GPU");
+    // As a worker does at boot: memory of steps is there in large pieces, and does not grow by little ones as tests ask for
+    // it. A memory checker takes the end of a piece for the end of memory, also where a copy goes on in the next.
+    drop(cuda.upload(&Rows::from_values(4096, vec![0.0; AT_ONCE])).expect("memory of steps"));
+    cuda
 }
 
 /// The shared backend. One test at a time has it: a backend runs one step at a time.
