@@ -150,3 +150,18 @@ fn fixtures_stay_small_enough_for_every_clone() {
     let total: u64 = sizes.sum::<Result<u64, _>>().expect("readable fixtures");
     assert!(total <= FIXTURE_BYTES_MAX, "tests/fixtures holds {total} bytes, the limit is {FIXTURE_BYTES_MAX}");
 }
+
+#[test]
+fn no_merge_is_left_half_done() {
+    let mut found = Vec::new();
+    for path in files_below("") {
+        let bytes = fs::read(root().join(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let Ok(text) = std::str::from_utf8(&bytes) else { continue };
+        for (index, line) in text.lines().enumerate() {
+            if line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ") {
+                found.push(format!("{path}:{}: {line}", index + 1));
+            }
+        }
+    }
+    hold("Both sides of a conflict stand in the file, and somebody reads them as one text.", &found);
+}
