@@ -268,7 +268,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// Copies the committed recurrent part.
     fn checkpoint(&self, bank: &Self::Bank) -> Result<Self::Checkpoint, BackendError>;
     /// Goes back to a checkpoint taken when the bank held `tokens` tokens. What the bank's memory told before is intact
-    /// until its next step, but for the bytes of later tokens.
+    /// until its next step; of pieces that are given back, for whoever keeps them.
     fn restore(&self, bank: &mut Self::Bank, checkpoint: &Self::Checkpoint, tokens: usize) -> Result<(), BackendError>;
     /// The bank's bytes from block `first` on. Waits for what was put before it.
     fn read_bank(&self, bank: &Self::Bank, first: usize) -> Result<BankImage, BackendError>;

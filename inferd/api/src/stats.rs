@@ -51,6 +51,7 @@ fn board(shared: &Shared) -> Map<String, Value> {
                         "conversations": parked.sets,
                         "handed_over": parked.parked,
                         "failed": parked.failed,
+                        "late": parked.late,
                         "keepers_lost": parked.lost,
                         "adopted_doubted": serving.engine.observatory().stats().adopted_doubted,
                     }),

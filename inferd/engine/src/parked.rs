@@ -1,7 +1,10 @@
 //! Conversations whose memory a keeper holds, so that a killed worker's successor goes on with them.
 //!
-//! After every step the keeper is told of banks whose descriptors are others than it has, and of banks that are gone.
-//! What a bank holds at a kill is in its journal, which the model writes; nothing has to be sent for that.
+//! What a bank holds at a kill is in its journal, which the model writes; nothing has to be sent for that. But the keeper
+//! must have the descriptors that the journal names. It is told of banks whose descriptors are others than it has, and of
+//! banks that are gone, and has heard before the tokens of the step are sent that took new memory, so that what a client
+//! has seen can always be gone on with. Until it has heard, a journal still tells the state before the step; so it has to
+//! hear before the next one too, of what was cut back or restored since.
 
 use crate::admit::Origin;
 use crate::scheduler::Scheduler;
@@ -18,6 +21,10 @@ use std::time::Duration;
 
 /// How long the keeper has to let go of memory that is needed now.
 const LETTING_GO: Duration = Duration::from_millis(200);
+
+/// How long the tokens of a step wait for the keeper to hear of its memory. It takes a fraction of a millisecond; with a
+/// keeper that hangs answers go on, and what it has not heard of would be computed again after a kill.
+const HEARING: Duration = Duration::from_millis(100);
 
 /// Where and for how long conversations are parked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +59,8 @@ pub struct ParkedBanks {
     told: BTreeMap<BankId, Told>,
     /// Sets that are to be forgotten and could not be yet.
     to_forget: BTreeSet<String>,
+    /// Not all of that may have been heard yet.
+    unheard: bool,
     /// Which keeper was told all this.
     connection: u64,
     next: u64,
@@ -77,7 +86,8 @@ impl ParkedBanks {
         let connection = parking.connection();
         let (told, adopted, inherited) = Default::default();
         let to_forget = BTreeSet::new();
-        let mut parked = ParkedBanks { parking, told, to_forget, connection, next: 0, adopted, inherited };
+        let mut parked =
+            ParkedBanks { parking, told, to_forget, unheard: false, connection, next: 0, adopted, inherited };
         let mut found = Vec::new();
         for orphan in orphans {
             let epoch = u32::try_from(orphan.generation).unwrap_or(0);
@@ -147,7 +157,15 @@ impl ParkedBanks {
             if self.parking.park(&set, u64::from(parcel.epoch), parcel.fds) {
                 self.told.insert(bank, Told { set, epoch: Some(parcel.epoch) });
                 self.next += 1;
+                self.unheard = true;
             }
+        }
+    }
+
+    /// Waits a moment until the keeper has what it was told to take.
+    fn until_heard(&mut self) {
+        if self.unheard {
+            self.unheard = !self.parking.settle(HEARING);
         }
     }
 
@@ -178,13 +196,19 @@ impl Scheduler {
         self.tell_keeper();
     }
 
-    /// Tells the keeper what is new since it was told last.
+    /// Tells the keeper what is new since it was told last, and waits for nothing.
     pub(crate) fn tell_keeper(&mut self) {
         if let Some(parked) = &mut self.parked {
             let warm = self.warm.iter().map(|warm| warm.bank);
             let banks = self.running.iter().map(|running| running.bank).chain(warm).collect();
             parked.tell(self.model.as_ref(), &banks);
         }
+    }
+
+    /// The same, and returns when the keeper has what it is to take. In most steps that is nothing.
+    pub(crate) fn hand_over(&mut self) {
+        self.tell_keeper();
+        self.parked.iter_mut().for_each(ParkedBanks::until_heard);
     }
 
     /// Makes the keeper let go of a bank that was closed because its memory is needed, and waits a moment for that.

@@ -17,12 +17,12 @@ impl Scheduler {
     pub(crate) fn idle(&mut self, quiet: Duration) {
         self.relieve();
         self.give_back_beside();
-        // There may be another keeper than there was.
-        self.tell_keeper();
         if quiet >= self.options.idle_trim && !self.trimmed {
             self.trimmed = true;
             self.trim();
         }
+        // There may be another keeper than there was.
+        self.tell_keeper();
         if quiet >= SETTLED {
             self.enter_into_books();
             self.reconcile();

@@ -385,12 +385,15 @@ impl Scheduler {
     }
 
     fn step(&mut self, shares: &[Share]) -> Result<StepLogits, StepError> {
+        self.hand_over();
         let segments: Vec<Segment<'_>> =
             shares.iter().map(|share| self.running[share.index].segment(share.rows)).collect();
         let began = Instant::now();
         let logits = self.model.step(&StepBatch { segments: &segments });
         if logits.is_ok() {
             self.count_step(shares, began.elapsed());
+            // What comes of the logits is sent only now.
+            self.hand_over();
         } else {
             self.counters.step_faults.add(1);
         }

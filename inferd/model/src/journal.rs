@@ -4,22 +4,28 @@
 //! is in, and one word that says how many tokens count, which copy of the recurrent part belongs to them, and which
 //! list is true. Everything else is written first; the word is one indivisible store after the device has done the step.
 //! So whoever takes the memory over finds the state after a step or before it, and no third one.
+//!
+//! Whoever keeps the pieces hears of new ones a moment after they were committed. Until then, and no longer than until the
+//! next step writes, the word before is left beside the word: a kill in that moment leaves the state before the step.
 
 use ds4_gpu::{RangeError, SharedWords};
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
 use std::time::{SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
 /// `ds4bank` and the layout's number.
-const MAGIC: u64 = u64::from_le_bytes(*b"ds4bank\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"ds4bank\x02");
 
 // Places of the words.
 const FINGERPRINT: usize = 1;
 const CAPACITY: usize = 5;
 const USED: usize = 6;
 const WORD: usize = 8;
+/// The word before, where that one's list is another and its state is intact; else zero.
+const BEFORE: usize = 9;
 const LISTS: usize = 16;
 /// Words of one of the two lists.
 const LIST_LEN: usize = 2048;
@@ -118,9 +124,16 @@ impl Journal {
         if !all[FINGERPRINT..].iter().zip(fingerprint_words(&fingerprint)).all(same) {
             return Err(JournalError::OtherContent);
         }
-        let word = all[WORD].load(Acquire);
-        let (epoch, copy, tokens) = ((word >> 32) as u32, (word >> 31 & 1) as usize, word as u32 & !(1 << 31));
-        if epoch == 0 || tokens == 0 {
+        let mut word = Word(all[WORD].load(Acquire));
+        let before = Word(all[BEFORE].load(Acquire));
+        if word.epoch() != kept && word.counts() && before.counts() && before.epoch() == kept {
+            // Its writer died before the pieces of its last commit were kept.
+            word = before;
+            all[WORD].store(word.0, Release);
+        }
+        all[BEFORE].store(0, Relaxed);
+        let (epoch, copy, tokens) = (word.epoch(), word.copy(), word.tokens());
+        if !word.counts() {
             return Err(JournalError::Void);
         }
         if epoch != kept {
@@ -168,12 +181,23 @@ impl Journal {
         from.iter().zip(to).take(count.index()).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
     }
 
+    /// Says that the bank is about to be written to: of the commit before the last nothing is left.
+    pub fn begin(&self) {
+        self.words.words()[BEFORE].store(0, Relaxed);
+        // Seen before anything that is written from now on.
+        fence(Release);
+    }
+
     /// Says that the first `tokens` tokens count, with copy `copy` of the recurrent part, in the pieces listed last or
     /// in these. The device must have done everything that they depend on.
     pub fn commit(&mut self, tokens: Tokens, copy: usize, pieces: Option<&Pieces>) -> Result<(), JournalError> {
+        let mut before = 0;
         if let Some(pieces) = pieces {
             let next = self.epoch.checked_add(1).ok_or(JournalError::Overlong)?;
+            // The list of the word before the last is overwritten; that of the last is not.
+            self.begin();
             write_list(&self.words, next, pieces).ok_or(JournalError::Overlong)?;
+            before = self.words.words()[WORD].load(Relaxed);
             self.epoch = next;
         }
         if tokens > self.capacity {
@@ -181,13 +205,17 @@ impl Journal {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         self.words.words()[USED].store(now, Relaxed);
-        let word = u64::from(self.epoch) << 32 | (copy as u64 & 1) << 31 | u64::from(tokens.0);
+        if before != 0 {
+            self.words.words()[BEFORE].store(before, Release);
+        }
+        let word = Word::new(self.epoch, copy, tokens).0;
         self.words.words()[WORD].store(word, Release);
         Ok(())
     }
 
     /// Says that nothing counts any more.
     pub fn void(&self) {
+        self.begin();
         self.words.words()[WORD].store(0, Release);
     }
 
@@ -199,6 +227,33 @@ impl Journal {
     /// A descriptor for whoever is to keep it.
     pub fn export(&self) -> Result<OwnedFd, RangeError> {
         self.words.export()
+    }
+}
+
+/// How many tokens count, which copy of the recurrent part belongs to them, and which list is true.
+#[derive(Clone, Copy)]
+struct Word(u64);
+
+impl Word {
+    fn new(epoch: u32, copy: usize, tokens: Tokens) -> Word {
+        Word(u64::from(epoch) << 32 | (copy as u64 & 1) << 31 | u64::from(tokens.0))
+    }
+
+    fn epoch(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn copy(self) -> usize {
+        (self.0 >> 31 & 1) as usize
+    }
+
+    fn tokens(self) -> u32 {
+        self.0 as u32 & !(1 << 31)
+    }
+
+    /// Whether there is anything that it tells of.
+    fn counts(self) -> bool {
+        self.epoch() != 0 && self.tokens() != 0
     }
 }
 
@@ -285,17 +340,45 @@ mod tests {
         assert_eq!(after_kill(journal, 1).unwrap().1.tokens, ids(100..103));
     }
 
-    #[test]
-    fn pieces_that_were_not_kept_yet_are_in_doubt() {
+    /// Four tokens in pieces that are kept, then nine in others that are not yet.
+    fn ahead_of_its_keeper() -> Journal {
         let mut journal = Journal::create(OF, Tokens(10)).unwrap();
         journal.note(Tokens(0), &ids(0..9));
         journal.commit(Tokens(4), 0, Some(&pieces(16))).unwrap();
         journal.commit(Tokens(9), 1, Some(&pieces(32))).unwrap();
-        let fd = journal.export().unwrap();
+        journal
+    }
+
+    #[test]
+    fn until_new_pieces_are_kept_a_kill_leaves_the_state_before_them() {
+        let fd = ahead_of_its_keeper().export().unwrap();
+        let again = || fd.try_clone().unwrap();
+        let (mut journal, left) = Journal::adopt(again(), OF, 1).unwrap();
+        assert_eq!(left, Left { tokens: ids(0..4), copy: 0, pieces: pieces(16) });
+        // That is its state from now on, whoever asks.
         drop(journal);
-        let other = Journal::adopt(fd.try_clone().unwrap(), OF, 1).unwrap_err();
-        assert!(matches!(other, JournalError::OtherPieces { committed: 2, kept: 1 }), "{other}");
-        assert_eq!(Journal::adopt(fd, OF, 2).unwrap().1.pieces, pieces(32));
+        assert!(matches!(Journal::adopt(again(), OF, 2), Err(JournalError::OtherPieces { committed: 1, kept: 2 })));
+        journal = Journal::adopt(again(), OF, 1).unwrap().0;
+        journal.note(Tokens(4), &ids(50..56));
+        journal.commit(Tokens(10), 1, Some(&pieces(48))).unwrap();
+        let (_, left) = after_kill(journal, 2).unwrap();
+        assert_eq!((left.tokens[3..5].to_vec(), left.pieces), (vec![TokenId(3), TokenId(50)], pieces(48)));
+        // And with the new pieces kept it is the state after.
+        assert_eq!(after_kill(ahead_of_its_keeper(), 2).unwrap().1.tokens, ids(0..9));
+    }
+
+    #[test]
+    fn pieces_that_were_not_kept_before_the_next_step_are_in_doubt() {
+        let other = |journal| after_kill(journal, 1).unwrap_err();
+        let journal = ahead_of_its_keeper();
+        journal.begin();
+        assert!(matches!(other(journal), JournalError::OtherPieces { committed: 2, kept: 1 }));
+        let mut journal = ahead_of_its_keeper();
+        journal.commit(Tokens(9), 1, Some(&pieces(48))).unwrap();
+        assert!(matches!(other(journal), JournalError::OtherPieces { committed: 3, kept: 1 }));
+        let journal = ahead_of_its_keeper();
+        journal.void();
+        assert!(matches!(other(journal), JournalError::Void));
     }
 
     #[test]

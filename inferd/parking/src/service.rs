@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -39,6 +39,8 @@ enum Order {
 pub struct Parking {
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<()>>,
+    /// Hears when what was waited for in vain is done.
+    behind: Option<Receiver<()>>,
     counters: Arc<Counters>,
 }
 
@@ -55,7 +57,7 @@ impl Parking {
             Talker { options, fingerprint, keeper: None, sets: BTreeSet::new(), counters: counters.clone() };
         let orphans = talker.begin();
         let thread = std::thread::Builder::new().name("parking".into()).spawn(move || talker.serve(&taken))?;
-        Ok((Parking { orders: Some(orders), thread: Some(thread), counters }, orphans))
+        Ok((Parking { orders: Some(orders), thread: Some(thread), behind: None, counters }, orphans))
     }
 
     /// A name for the `number`th set of this process that no other set has, whatever processes there were.
@@ -81,10 +83,22 @@ impl Parking {
         self.give(Order::Forget { set: set.to_owned() })
     }
 
-    /// Waits until everything ordered so far is done, for `patience` at most; false if it is not.
-    pub fn settle(&self, patience: Duration) -> bool {
+    /// Waits until everything ordered so far is done, for `patience` at most; false if it is not. A keeper for which that
+    /// was not enough is not waited for again until it has done what it had to do then.
+    pub fn settle(&mut self, patience: Duration) -> bool {
+        if self.behind.as_ref().is_some_and(|behind| behind.try_recv() == Err(TryRecvError::Empty)) {
+            self.counters.late.fetch_add(1, Relaxed);
+            return false;
+        }
+        self.behind = None;
         let (done, told) = sync_channel(1);
-        self.give(Order::Tell(done)) && told.recv_timeout(patience).is_ok()
+        let is_done = self.give(Order::Tell(done)) && {
+            let heard = told.recv_timeout(patience);
+            self.behind = (heard == Err(RecvTimeoutError::Timeout)).then_some(told);
+            heard.is_ok()
+        };
+        self.counters.late.fetch_add(u64::from(!is_done), Relaxed);
+        is_done
     }
 
     /// Whether there is a keeper.

@@ -13,6 +13,8 @@ pub struct Stats {
     pub parked: u64,
     /// Sets that the keeper refused, or that there was no keeper for.
     pub failed: u64,
+    /// Times that a keeper was waited for in vain, or not waited for because it was still at what it had to do.
+    pub late: u64,
     /// Times that a keeper was lost.
     pub lost: u64,
 }
@@ -23,6 +25,7 @@ pub(crate) struct Counters {
     pub(crate) sets: AtomicU64,
     pub(crate) parked: AtomicU64,
     pub(crate) failed: AtomicU64,
+    pub(crate) late: AtomicU64,
     pub(crate) lost: AtomicU64,
     /// Another number whenever a keeper was found.
     pub(crate) connection: AtomicU64,
@@ -35,6 +38,7 @@ impl Counters {
             sets: self.sets.load(Relaxed),
             parked: self.parked.load(Relaxed),
             failed: self.failed.load(Relaxed),
+            late: self.late.load(Relaxed),
             lost: self.lost.load(Relaxed),
         }
     }

@@ -62,6 +62,8 @@ impl Scheduler {
             self.note_lost(&error);
             return;
         }
+        // The draft block writes to banks next.
+        self.hand_over();
         for (index, _, _) in taken {
             self.save_if_due(index);
         }

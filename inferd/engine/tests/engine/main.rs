@@ -11,6 +11,7 @@ mod guessing;
 mod keeping;
 mod limits;
 mod memory;
+mod parked;
 mod prompt_logprobs;
 mod reuse;
 mod schedule;

@@ -2,7 +2,7 @@
 
 use super::vocabulary::{ASSISTANT, EOS, FAMILY_ASSISTANT, SIZE};
 use ds4_model::{
-    BankError, BankFormat, BankImage, DraftWish, Import, LogitsWanted, Model, ModelInfo, StepBatch, StepError,
+    BankError, BankFormat, BankImage, DraftWish, Import, LogitsWanted, Model, ModelInfo, Parcel, StepBatch, StepError,
     StepLogits,
 };
 use ds4_units::{BankId, Bytes, TokenId, Tokens};
@@ -214,6 +214,11 @@ impl Controls {
 
 /// Tokens of a block.
 const BLOCK_TOKENS: usize = 4;
+
+/// Which memory keeps so many tokens: every block is another descriptor.
+pub fn epoch_of(tokens: usize) -> u32 {
+    1 + (tokens / BLOCK_TOKENS) as u32
+}
 
 #[derive(Clone, Default)]
 struct Bank {
@@ -474,6 +479,19 @@ impl Model for FakeModel {
         self.banks.insert(bank, whole);
         self.count();
         Ok(true)
+    }
+
+    fn epoch(&self, bank: BankId) -> Option<u32> {
+        let held = self.banks.get(&bank)?.tokens.len();
+        (held > 0).then(|| epoch_of(held))
+    }
+
+    /// One descriptor that keeps nothing.
+    fn parcel(&self, bank: BankId) -> Result<Option<Parcel>, BankError> {
+        let Some(epoch) = self.epoch(bank) else { return Ok(None) };
+        let nothing =
+            std::fs::File::open("/dev/null").map_err(|error| BankError::Device { problem: error.to_string() })?;
+        Ok(Some(Parcel { epoch, fds: vec![nothing.into()] }))
     }
 
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {

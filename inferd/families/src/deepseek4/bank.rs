@@ -41,8 +41,8 @@ pub(super) struct Bank<B: Backend> {
     listed: Option<Listed>,
 }
 
-/// What a journal's list names: which changes of memory and checkpoints it knows, and the checkpoints by their
-/// positions.
+/// What a journal's list names: which changes of memory and checkpoints it knows, and the checkpoints by their positions,
+/// all of which there are.
 struct Listed {
     memory: u64,
     checkpoints: u64,
@@ -157,13 +157,11 @@ impl<B: Backend> Bank<B> {
         Ok((bank, ids))
     }
 
-    /// Which descriptors keep it; `None` while there is nothing to keep, or while the list names what is gone, which
+    /// Which descriptors keep it; `None` while there is nothing to keep, or after a step that took memory and failed, which
     /// the next step mends.
     pub(super) fn epoch(&self, backend: &B) -> Option<u32> {
         let (journal, listed) = (self.journal.as_ref()?, self.listed.as_ref()?);
-        let is_there = |at: &Tokens| self.checkpoints.iter().any(|(tokens, _)| tokens == at);
-        let is_true = listed.memory == backend.memory_changes(&self.memory) && listed.at.iter().all(is_there);
-        is_true.then_some(journal.epoch())
+        (listed.memory == backend.memory_changes(&self.memory)).then_some(journal.epoch())
     }
 
     /// When it was used last, in milliseconds since 1970; 0 without a journal.
@@ -202,12 +200,14 @@ impl<B: Backend> Bank<B> {
     /// Prepares to take `count` more tokens. Until [`Bank::commit`] the bank still holds what it held.
     pub(super) fn begin(&mut self, backend: &B, count: usize) -> Result<(), BackendError> {
         self.pending = u32::try_from(count).expect("a segment fits the context");
+        self.begin_journal();
         backend.begin(&mut self.memory, self.tokens.index() + count)
     }
 
     /// Prepares to compute what follows `count` more tokens that will not be committed, from what the last such step
     /// wrote.
     pub(super) fn begin_on_top(&mut self, backend: &B, count: usize) -> Result<(), BackendError> {
+        self.begin_journal();
         backend.begin_on_top(&mut self.memory, self.tokens.index() + count)
     }
 
@@ -217,9 +217,13 @@ impl<B: Backend> Bank<B> {
         backend.commit(&mut self.memory);
         self.tokens.0 += self.pending;
         self.settle();
-        self.write_journal(backend);
         let last = self.checkpoints.back().map_or(0, |(tokens, _)| tokens.0);
-        if self.tokens.0 - last >= CHECKPOINT_INTERVAL {
+        let is_due = self.tokens.0 - last >= CHECKPOINT_INTERVAL;
+        if is_due {
+            self.forget_oldest();
+        }
+        self.write_journal(backend);
+        if is_due {
             // Without this checkpoint the bank is only reused less.
             let _ = self.checkpoint(backend);
         }
@@ -230,11 +234,23 @@ impl<B: Backend> Bank<B> {
         if self.checkpoints.back().is_some_and(|(tokens, _)| *tokens == self.tokens) || self.tokens.0 == 0 {
             return Ok(());
         }
-        while self.checkpoints.len() >= checkpoints_most(self.tokens) {
-            self.checkpoints.pop_front();
+        if self.forget_oldest() && self.listed.is_some() {
+            // The list must not name what is gone: nobody could be given it.
+            self.write_journal(backend);
         }
         self.checkpoints.push_back((self.tokens, backend.checkpoint(&self.memory)?));
         Ok(())
+    }
+
+    /// Makes room for one more checkpoint; true if some had to go.
+    fn forget_oldest(&mut self) -> bool {
+        let before = self.checkpoints.len();
+        while self.checkpoints.len() >= checkpoints_most(self.tokens) {
+            self.checkpoints.pop_front();
+        }
+        let some_went = self.checkpoints.len() < before;
+        self.checkpoint_changes += u64::from(some_went);
+        some_went
     }
 
     /// Forgets all checkpoints but the latest.
@@ -264,6 +280,7 @@ impl<B: Backend> Bank<B> {
             self.checkpoint_changes += 1;
             match self.checkpoints.back() {
                 Some((tokens, checkpoint)) => {
+                    self.begin_journal();
                     backend.restore(&mut self.memory, checkpoint, tokens.index())?;
                     self.tokens = reached;
                     self.settle();
@@ -284,6 +301,13 @@ impl<B: Backend> Bank<B> {
         let checkpoints: u64 =
             self.checkpoints.iter().map(|(_, checkpoint)| backend.checkpoint_bytes(checkpoint).0).sum();
         Bytes(backend.bank_bytes(&self.memory).0 + checkpoints)
+    }
+
+    /// Its memory is about to be written to.
+    fn begin_journal(&self) {
+        if let Some(journal) = &self.journal {
+            journal.begin();
+        }
     }
 
     fn note(&self, at: Tokens, tokens: &[TokenId]) {

@@ -107,6 +107,66 @@ fn what_was_cut_back_forked_or_restored_is_left_as_it_is_and_not_as_it_was() {
 }
 
 #[test]
+fn until_the_keeper_has_heard_of_a_step_a_kill_leaves_the_bank_as_it_was_before() {
+    let Some((path, tokens)) = fixture() else { return };
+    let expected = kit::all_logits(kit::load(&path, KvRounding::Exact).as_mut(), &tokens);
+    // A bank of 200 tokens as the keeper has it, and what comes then until the kill.
+    let killed_after = |then: &dyn Fn(&mut dyn Model, BankId)| {
+        let mut first = model(&path, 1, 4096);
+        let bank = first.open_bank();
+        kit::feed(first.as_mut(), bank, 0, &tokens[..150], LogitsWanted::None);
+        first.checkpoint(bank).expect("a checkpoint");
+        kit::feed(first.as_mut(), bank, 150, &tokens[150..200], LogitsWanted::None);
+        let parcel = parcel(first.as_ref(), bank);
+        // The next step has a checkpoint to tell of.
+        first.checkpoint(bank).expect("a checkpoint");
+        then(first.as_mut(), bank);
+        assert_ne!(first.epoch(bank), Some(parcel.epoch), "the keeper is behind");
+        parcel
+    };
+    let others = vec![TokenId(3); 300];
+    let step = |model: &mut dyn Model, bank| drop(kit::feed(model, bank, 200, &others, LogitsWanted::None));
+    let cut = |model: &mut dyn Model, bank| assert_eq!(model.truncate(bank, Tokens(199)), Ok(Tokens(150)));
+    for then in [&step as &dyn Fn(&mut dyn Model, BankId), &cut] {
+        let mut second = model(&path, 1, 4096);
+        let adopted = second.adopt(killed_after(then)).expect("a bank");
+        assert_eq!(adopted.tokens, &tokens[..200]);
+        assert!(go_on(second.as_mut(), adopted.bank, &tokens, 200) == expected[200..]);
+    }
+    // What comes after that writes over it.
+    let further = |model: &mut dyn Model, bank| {
+        step(model, bank);
+        kit::feed(model, bank, 500, &others[..1], LogitsWanted::None);
+    };
+    refused(model(&path, 1, 4096).as_mut(), killed_after(&further), "epoch");
+    let further = |model: &mut dyn Model, bank| {
+        cut(model, bank);
+        kit::feed(model, bank, 150, &others[..1], LogitsWanted::None);
+    };
+    refused(model(&path, 1, 4096).as_mut(), killed_after(&further), "epoch");
+}
+
+#[test]
+fn a_bank_is_left_to_others_however_many_checkpoints_it_has_forgotten() {
+    let Some((path, tokens)) = fixture() else { return };
+    let expected = kit::all_logits(kit::load(&path, KvRounding::Exact).as_mut(), &tokens);
+    let mut first = model(&path, 1, 4096);
+    let bank = first.open_bank();
+    for at in (0..500).step_by(50) {
+        kit::feed(first.as_mut(), bank, at, &tokens[at..at + 50], LogitsWanted::None);
+        first.checkpoint(bank).expect("a checkpoint");
+        parcel(first.as_ref(), bank);
+    }
+    let parcel = parcel(first.as_ref(), bank);
+    drop(first);
+    let mut second = model(&path, 1, 4096);
+    let bank = second.adopt(parcel).expect("a bank").bank;
+    // The last one is not known to have been made.
+    assert_eq!(second.restorable(bank, Tokens(499)), Ok(Tokens(450)));
+    assert!(go_on(second.as_mut(), bank, &tokens, 500) == expected[500..]);
+}
+
+#[test]
 fn whatever_is_in_doubt_is_refused() {
     let Some((path, tokens)) = fixture() else { return };
     let mut first = model(&path, 1, 4096);
