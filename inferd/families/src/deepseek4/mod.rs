@@ -14,6 +14,7 @@ mod self_test;
 mod shape;
 mod speculate;
 mod tensors;
+mod trial;
 
 pub use prompt::{DeepSeek4Codec, PromptProfile};
 pub use shape::{Compression, Shape, ShapeName};

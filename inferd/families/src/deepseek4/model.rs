@@ -16,7 +16,7 @@ use ds4_model::{
     Adopted, BankError, BankFormat, BankImage, BindOptions, DraftWish, FamilyError, ImageCheck, Import, Journal,
     LogitsWanted, Model, ModelInfo, Parcel, Segment, StepBatch, StepError, StepLogits, StepSize, TokenWork,
 };
-use ds4_units::{BankId, Bytes, TokenId, TokenPos, Tokens};
+use ds4_units::{BankId, Bytes, TokenId, Tokens};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(super) struct DeepSeek4<B: Backend> {
     pub(super) shape: Shape,
     pub(super) weights: ModelWeights<B>,
     pub(super) draft: Option<Draft<B>>,
-    layout: BankLayout,
+    pub(super) layout: BankLayout,
     work: TokenWork,
     pub(super) banks: BTreeMap<BankId, Bank<B>>,
     next_bank: u32,
@@ -141,23 +141,6 @@ impl<B: Backend> DeepSeek4<B> {
                 graph::forward(backend, weights, draft, shape, step)
             })
         })
-    }
-
-    /// What a step of this size would take of the device, at the end of the longest conversations.
-    fn try_out(&self, size: StepSize, take: bool) -> Result<Bytes, BackendError> {
-        let (backend, weights, shape) = (&self.backend, &self.weights, &self.shape);
-        let context = self.info.context.index();
-        let others = size.conversations.saturating_sub(1);
-        let longest = size.rows.saturating_sub(others).clamp(1, context);
-        let tokens = vec![TokenId(0); longest];
-        let mut banks: Vec<B::Bank> = (0..=others).map(|_| backend.new_bank(self.layout.sizes)).collect();
-        let segments = banks.iter_mut().enumerate().map(|(index, bank)| {
-            let tokens = if index == 0 { &tokens[..] } else { &tokens[..1] };
-            (TokenPos((context - tokens.len()) as u32), tokens, bank)
-        });
-        let mut step = Step::new(segments, (longest - 1..longest + others).collect());
-        let draft = self.draft.as_ref().map(|draft| &draft.weights);
-        backend.try_out(&mut step, take, |backend, step| graph::forward(backend, weights, draft, shape, step))
     }
 
     fn bank(&self, bank: BankId) -> Result<&Bank<B>, BankError> {

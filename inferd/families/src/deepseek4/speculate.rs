@@ -209,4 +209,4 @@ fn lead(logits: &[f32]) -> f32 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

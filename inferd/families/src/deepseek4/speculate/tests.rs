@@ -27,7 +27,8 @@ fn weights(file: &ds4_gguf::Model) -> Weights {
     Weights::from_tensors(tensors.collect::<Vec<_>>()).expect("names are unique")
 }
 
-fn bound(folder: &Path, name: &str) -> DeepSeek4<Cpu<PlainRows>> {
+/// A model and its draft block.
+pub(in crate::deepseek4) fn bound(folder: &Path, name: &str) -> DeepSeek4<Cpu<PlainRows>> {
     let open = |name: &str| ds4_gguf::Model::open(&folder.join(name)).expect("fixture opens");
     let (file, draft) = (open(&format!("{name}.gguf")), open(&format!("{name}-mtp.gguf")));
     let shape = validate(&file).expect("a sound file");
