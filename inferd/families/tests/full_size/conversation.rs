@@ -72,10 +72,10 @@ impl Conversation {
         Ok(Forks { banks, held: self.held })
     }
 
-    /// A copy of each.
-    pub(crate) fn copies(&mut self, of: &Forks) -> anyhow::Result<Forks> {
+    /// A copy of each of the first `count`.
+    pub(crate) fn copies(&mut self, of: &Forks, count: usize) -> anyhow::Result<Forks> {
         let at = Tokens(of.held as u32);
-        let copies = of.banks.iter().map(|&bank| self.model.fork(bank, at).map(|(copy, _)| copy));
+        let copies = of.banks.iter().take(count).map(|&bank| self.model.fork(bank, at).map(|(copy, _)| copy));
         Ok(Forks { banks: copies.collect::<Result<_, _>>()?, held: of.held })
     }
 

@@ -94,7 +94,7 @@ impl Bench<'_> {
             _ => self.side.conversation.strangers(company, tokens, ROWS)?,
         };
         let mut routes = Vec::new();
-        let mut before = self.side.conversation.copies(&forks)?;
+        let mut before = self.side.conversation.copies(&forks, company)?;
         for _ in 0..STEPS {
             self.side.journal().keep_routes();
             self.side.conversation.write(&mut before, 1, tokens)?;

@@ -11,8 +11,11 @@ const STEPS: usize = 32;
 const STEPS_BEFORE: usize = 4;
 /// Answers that are written at a time.
 const COMPANIES: [usize; 4] = [1, 4, 16, 32];
+/// Tokens of all their prompts: where they would be more, fewer answers are written. Conversations that have nothing in
+/// common choose other experts than copies of one do, so each prompt is computed.
+const PROMPTS_MOST: usize = 32 * 2048;
 
-/// Prints a line per depth: tokens a second from the depth before to this one, and of answers there.
+/// Prints a line per depth: tokens a second from the depth before to this one, and of answers of strangers there.
 pub(crate) fn measure(conversation: &mut Conversation, tokens: &[u32], depths: &[usize]) -> anyhow::Result<()> {
     let endless: Vec<u32> = tokens.iter().copied().cycle().take(33_000).collect();
     // Once unmeasured, so that memory is there.
@@ -25,16 +28,22 @@ pub(crate) fn measure(conversation: &mut Conversation, tokens: &[u32], depths: &
         conversation.feed(&endless[from..depth], ROWS)?;
         let prefill = (depth - from) as f64 / began.elapsed().as_secs_f64();
         println!("speed: prompt from {from} to {depth}: {prefill:.0} tokens/s");
-        for company in COMPANIES {
-            let mut forks = conversation.forks(company)?;
-            conversation.write(&mut forks, STEPS_BEFORE, &endless)?;
+        let companies = || COMPANIES.into_iter().filter(|company| company * depth <= PROMPTS_MOST);
+        let strangers = match companies().max() {
+            None | Some(1) => conversation.forks(1)?,
+            Some(most) => conversation.strangers(most, &endless, ROWS)?,
+        };
+        for company in companies() {
+            let mut answers = conversation.copies(&strangers, company)?;
+            conversation.write(&mut answers, STEPS_BEFORE, &endless)?;
             let began = Instant::now();
-            conversation.write(&mut forks, STEPS, &endless)?;
+            conversation.write(&mut answers, STEPS, &endless)?;
             let micros = began.elapsed().as_secs_f64() * 1e6;
-            conversation.close(forks);
+            conversation.close(answers);
             let (step, rate) = (micros / STEPS as f64, (STEPS * company) as f64 / micros * 1e6);
             println!("speed: {company} answers at {depth}: {step:.0} us a step, {rate:.1} tokens/s");
         }
+        conversation.close(strangers);
     }
     Ok(())
 }
