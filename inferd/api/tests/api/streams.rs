@@ -1,10 +1,14 @@
 //! Streamed chat replies, chunk by chunk.
 
 use crate::chat::settled;
-use crate::client::{Server, post};
+use crate::client::{Server, post, settings};
+use axum::response::Response;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tower::ServiceExt;
 
 fn body(extra: Value) -> String {
     let mut body = json!({"messages": [{"content": "Why?"}], "temperature": 0, "stream": true, "model": "m"});
@@ -162,4 +166,60 @@ async fn a_stream_that_is_refused_for_memory_has_the_status_and_names_what_fits(
     // Of those the prompt has 8.
     let fits = server.post(body(json!({"max_tokens": 92}))).await;
     assert_eq!(fits.status, StatusCode::OK, "{}", fits.text);
+}
+
+/// A streamed request that waits for the only bank, which another has, and time that passes only as the test says.
+async fn waiting(server: &Server) -> JoinHandle<Response> {
+    // As long as something is to be done, a clock that stands still does not jump.
+    tokio::spawn(async {
+        loop {
+            tokio::task::yield_now().await;
+        }
+    });
+    server.controls().hold();
+    let first = server.send(post(body(json!({})))).await;
+    tokio::spawn(first.into_body().collect());
+    let router = server.api.router();
+    let second = tokio::spawn(async move { router.oneshot(post(body(json!({})))).await.unwrap() });
+    while server.bench.engine.handle().queued() == 0 {
+        tokio::task::yield_now().await;
+    }
+    second
+}
+
+/// Lets so much time pass, and everybody see it.
+async fn pass(time: Duration) {
+    tokio::time::advance(time).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_turned_away_half_a_second_later_still_has_a_status_that_says_so() {
+    let server = Server::with_banks("ok", settings(), 1);
+    let waiting = waiting(&server).await;
+    pass(Duration::from_millis(500)).await;
+    assert!(!waiting.is_finished(), "nobody knows yet what becomes of it");
+    server.controls().lose_device();
+    server.controls().release();
+    let refused = waiting.await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(refused.headers()["content-type"], "application/json");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_longer_has_a_stream_that_has_begun() {
+    let server = Server::with_banks("ok", settings(), 1);
+    let waiting = waiting(&server).await;
+    pass(Duration::from_secs(2)).await;
+    assert!(waiting.is_finished(), "two seconds are too long for a head");
+    let begun = waiting.await.unwrap();
+    assert_eq!(
+        (begun.status(), &begun.headers()["content-type"]),
+        (StatusCode::OK, &"text/event-stream".parse().unwrap())
+    );
+    server.controls().release();
+    let rest = String::from_utf8(begun.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    assert!(rest.ends_with("data: [DONE]\n\n"), "{rest}");
 }
