@@ -5,11 +5,13 @@
 //! and in a steady state the driver is asked for nothing.
 
 use super::growing::Growing;
+use super::places::Places;
+use super::plan::StepPlan;
 use crate::BackendError;
 use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{CudaError, Gpu};
 use ds4_units::Bytes;
-use std::collections::BTreeMap;
+use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Every piece starts at a multiple of this, so that copies of up to that length lie in one mapping of the arena. Longer ones
@@ -23,12 +25,9 @@ pub(crate) struct Arena {
 
 struct State {
     memory: Growing,
-    /// Lengths of the gaps before `end`, by where they start. No two touch.
-    gaps: BTreeMap<u64, u64>,
-    /// Behind it nothing is given out.
-    end: u64,
-    /// While operations are only tried: the furthest end there was. Addresses are given out then, and no memory.
-    tried: Option<u64>,
+    places: Places,
+    /// While operations are only tried: what they ask for. They get addresses then, and no memory.
+    tried: Option<StepPlan>,
 }
 
 /// Bytes of the arena. Dropping them makes them available to whatever is put into the stream afterwards.
@@ -37,49 +36,63 @@ pub(crate) struct Scratch {
     address: DevicePtr,
     offset: u64,
     len: u64,
+    /// Its place in the plan, where operations are tried.
+    planned: Option<usize>,
 }
 
 impl Arena {
     /// An arena that may grow to `most`. Takes no memory yet.
     pub(crate) fn new(gpu: &Gpu, most: Bytes) -> Result<Arc<Arena>, CudaError> {
         let memory = Growing::reserve(gpu, "a step's activations", most)?;
-        Ok(Arc::new(Arena { state: Mutex::new(State { memory, gaps: BTreeMap::new(), end: 0, tried: None }) }))
+        Ok(Arc::new(Arena { state: Mutex::new(State { memory, places: Places::default(), tried: None }) }))
     }
 
     /// `bytes` bytes, with whatever was in them.
+    #[track_caller]
     pub(crate) fn take(self: &Arc<Arena>, bytes: Bytes) -> Result<Scratch, BackendError> {
-        let len = bytes.0.max(1).next_multiple_of(ALIGN);
+        let (len, source) = (bytes.0.max(1).next_multiple_of(ALIGN), Location::caller());
         let mut state = self.state();
-        let offset = match state.first_gap(len) {
-            Some(offset) => offset,
-            None => state.extend(len)?,
-        };
+        let offset = state.places.take(len);
+        let end = state.places.end();
+        let planned = state.tried.as_mut().map(|plan| plan.take(source, offset, len));
+        if planned.is_none()
+            && let Err(error) = state.memory.ensure(end)
+        {
+            state.places.give_back(offset, len);
+            return Err(error);
+        }
         let address = state.memory.address().offset(offset);
-        Ok(Scratch { arena: Arc::clone(self), address, offset, len })
+        Ok(Scratch { arena: Arc::clone(self), address, offset, len, planned })
     }
 
     /// No memory at all, for what comes after a failure.
     pub(crate) fn nothing(self: &Arc<Arena>) -> Scratch {
-        Scratch { arena: Arc::clone(self), address: DevicePtr(0), offset: 0, len: 0 }
+        self.left_at(DevicePtr(0))
     }
 
     /// The same bytes as some scratch has, which may have been given back: nobody else writes to them before the next
     /// step is computed.
     pub(crate) fn left_at(self: &Arc<Arena>, address: DevicePtr) -> Scratch {
-        Scratch { arena: Arc::clone(self), address, offset: 0, len: 0 }
+        Scratch { arena: Arc::clone(self), address, offset: 0, len: 0, planned: None }
     }
 
     /// Whether nobody holds any of it.
     pub(crate) fn is_unused(&self) -> bool {
-        self.state().end == 0
+        self.state().places.end() == 0
     }
 
-    /// What `operations` have out at once at most. Nothing may be behind the addresses that they get, so no work may come
-    /// of them.
-    pub(crate) fn try_out(&self, operations: impl FnOnce()) -> Bytes {
-        self.state().tried = Some(0);
+    /// What `operations` ask for. Nothing may be behind the addresses that they get, so no work may come of them.
+    pub(crate) fn try_out(&self, operations: impl FnOnce()) -> StepPlan {
+        self.state().tried = Some(StepPlan::default());
         operations();
-        Bytes(self.state().tried.take().unwrap_or_default())
+        self.state().tried.take().unwrap_or_default()
+    }
+
+    /// Notes a launch that does not come of operations that are only tried.
+    pub(crate) fn note_launch(&self, kernel: &str) {
+        if let Some(plan) = &mut self.state().tried {
+            plan.launches.push(kernel.to_owned());
+        }
     }
 
     /// Takes memory for operations that have so much out at once. What was taken goes back when that fails.
@@ -99,44 +112,6 @@ impl Arena {
     }
 }
 
-impl State {
-    fn first_gap(&mut self, len: u64) -> Option<u64> {
-        let (&offset, &gap) = self.gaps.iter().find(|&(_, &gap)| gap >= len)?;
-        self.gaps.remove(&offset);
-        if gap > len {
-            self.gaps.insert(offset + len, gap - len);
-        }
-        Some(offset)
-    }
-
-    fn extend(&mut self, len: u64) -> Result<u64, BackendError> {
-        let offset = self.end;
-        match &mut self.tried {
-            Some(furthest) => *furthest = (*furthest).max(offset + len),
-            None => self.memory.ensure(offset + len)?,
-        }
-        self.end = offset + len;
-        Ok(offset)
-    }
-
-    fn give_back(&mut self, mut offset: u64, mut len: u64) {
-        if let Some((&before, &gap)) = self.gaps.range(..offset).next_back()
-            && before + gap == offset
-        {
-            self.gaps.remove(&before);
-            (offset, len) = (before, gap + len);
-        }
-        if let Some(gap) = self.gaps.remove(&(offset + len)) {
-            len += gap;
-        }
-        if offset + len == self.end {
-            self.end = offset;
-        } else {
-            self.gaps.insert(offset, len);
-        }
-    }
-}
-
 impl Scratch {
     /// Where it starts.
     pub(crate) fn address(&self) -> DevicePtr {
@@ -147,7 +122,11 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if self.len > 0 {
-            self.arena.state().give_back(self.offset, self.len);
+            let mut state = self.arena.state();
+            state.places.give_back(self.offset, self.len);
+            if let (Some(plan), Some(planned)) = (&mut state.tried, self.planned) {
+                plan.give_back(planned);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use super::bank::{DeviceBank, DeviceCheckpoint};
 use super::device::{CudaOptions, Device};
 use super::growing::mapped_most;
 use super::matrix::DeviceMatrix;
+use super::plan::StepPlan;
 use super::repeat::Repeats;
 use super::route::{DeviceRoutes, ExpertTable};
 use super::rows::DeviceRows;
@@ -60,6 +61,11 @@ impl<F: KvFormat> Cuda<F> {
     /// A selection for the host, for each of `queries` queries. Blocks.
     pub fn selection(&self, selection: &DeviceSelection, queries: usize) -> Result<Selection, BackendError> {
         select::download(&self.device, selection, queries)
+    }
+
+    /// The buffers of the step that was tried out last, and the life of each.
+    pub fn plan(&self) -> StepPlan {
+        self.device.plan()
     }
 
     /// Merges, and begins the next site where that costs no reading of its own.

@@ -3,6 +3,7 @@
 use super::arena::{Arena, Scratch};
 use super::growing::PIECE_MIN;
 use super::kernels::Kernels;
+use super::plan::StepPlan;
 use super::rows::DeviceRows;
 use super::step::{StepMemory, StepView};
 use crate::backend::Computed;
@@ -38,6 +39,8 @@ pub(crate) struct Device {
     recorded: AtomicU64,
     /// Kernels that were put into the stream, or into a recording.
     launched: AtomicU64,
+    /// Of the step that was tried last.
+    plan: Mutex<StepPlan>,
 }
 
 impl Device {
@@ -55,21 +58,27 @@ impl Device {
             copied: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
             launched: AtomicU64::new(0),
+            plan: Mutex::default(),
         })
     }
 
     /// Rows for a step's operation to fill.
+    #[track_caller]
     pub(crate) fn rows(&self, len: usize, width: usize) -> DeviceRows {
         let memory = self.scratch(Bytes((len * width * size_of::<f32>()) as u64));
         DeviceRows::new(memory, len, width)
     }
 
     /// Bytes of the step's memory. After a failure there are none behind it, and no kernel will touch them.
+    #[track_caller]
     pub(crate) fn scratch(&self, bytes: Bytes) -> Scratch {
-        self.arena.take(bytes).unwrap_or_else(|error| {
-            self.fail(error);
-            self.arena.nothing()
-        })
+        match self.arena.take(bytes) {
+            Ok(scratch) => scratch,
+            Err(error) => {
+                self.fail(error);
+                self.arena.nothing()
+            }
+        }
     }
 
     /// Rows that a step has left where it took memory for them.
@@ -83,9 +92,11 @@ impl Device {
     /// The arguments are what the kernel takes, every address among them has the memory behind it that the kernel
     /// reads or writes for this grid, and that memory is used by this stream only.
     pub(crate) unsafe fn launch(&self, function: &Function, launch: Launch, args: &Args) {
-        let is_empty = launch.grid.contains(&0);
-        if is_empty || lock(&self.failure).is_some() {
+        if launch.grid.contains(&0) {
             return;
+        }
+        if lock(&self.failure).is_some() {
+            return self.arena.note_launch(function.name());
         }
         self.launched.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's word.
@@ -129,14 +140,21 @@ impl Device {
     pub(super) fn try_out(&self, take: bool, operations: impl FnOnce()) -> Result<Bytes, BackendError> {
         // After a failure nothing is launched.
         self.fail(BackendError::Device { what: "a step was only tried".into(), fatal: false });
-        let needed = self.arena.try_out(operations);
+        let plan = self.arena.try_out(operations);
         *lock(&self.failure) = None;
+        let needed = plan.bytes();
+        *lock(&self.plan) = plan;
         let had = self.arena.bytes();
         if take {
             self.arena.hold(needed)?;
         }
         let pages = needed.0.next_multiple_of(self.gpu.granularity().0.max(PIECE_MIN));
         Ok(Bytes(pages.saturating_sub(had.0)))
+    }
+
+    /// What the step asked for that was tried last.
+    pub(super) fn plan(&self) -> StepPlan {
+        lock(&self.plan).clone()
     }
 
     /// Kernels that were launched so far, one by one.

@@ -89,6 +89,7 @@ pub(super) fn of_rows(device: &Device, rows: &DeviceRows, order: Order, precisio
 }
 
 /// The `parts` equal parts of every row: part by part as many rows as there are, filled up to whole groups.
+#[track_caller]
 pub(super) fn of_parts(
     device: &Device,
     rows: &DeviceRows,
@@ -123,6 +124,7 @@ pub(super) fn gather(device: &Device, from: &GemmOperand, sources: DevicePtr, sl
 
 impl OwnGemmOperand {
     /// Room for an operand, whose rows have scales of their own.
+    #[track_caller]
     fn new(device: &Device, rows: usize, columns: usize, order: Order, precision: Precision) -> OwnGemmOperand {
         let own = halves_bytes(rows, columns);
         let all = if precision == Precision::Two { 2 * own } else { own };
@@ -135,11 +137,13 @@ impl OwnGemmOperand {
     }
 
     /// Room for an operand of `parts` parts of `rows` rows each, filled up to whole groups.
+    #[track_caller]
     pub(super) fn of_parts(device: &Device, rows: usize, parts: usize, columns: usize, order: Order) -> OwnGemmOperand {
         OwnGemmOperand::new(device, rows.next_multiple_of(GROUP) * parts, columns, order, Precision::One)
     }
 
     /// Room for an operand that a product writes, every row with the same scale.
+    #[track_caller]
     pub(super) fn scaled(device: &Device, rows: usize, columns: usize, order: Order, scale: f32) -> OwnGemmOperand {
         let memory = device.scratch(Bytes(halves_bytes(rows, columns) as u64));
         let (halves, none) = (memory.address(), DevicePtr(0));

@@ -13,6 +13,8 @@ mod prompt;
 mod self_test;
 mod shape;
 mod speculate;
+#[cfg(all(test, feature = "cuda"))]
+mod step_memory;
 mod tensors;
 mod trial;
 

@@ -119,35 +119,45 @@ fn weights(shape: &Shape) -> Weights {
     Weights::from_tensors(tensors.collect::<Vec<_>>()).expect("names are unique")
 }
 
+/// The type that published files store a tensor in.
+pub(super) fn published_type(expected: &Expected) -> TensorType {
+    let is_any_of = |parts: &[&str]| parts.iter().any(|part| expected.name.contains(part));
+    match expected.role {
+        Role::Ids => TensorType::I32,
+        Role::Vector => TensorType::F32,
+        Role::Matrix if is_any_of(&["down_exps"]) => TensorType::Q2_K,
+        Role::Matrix if is_any_of(&["_exps"]) => TensorType::IQ2_XXS,
+        Role::Matrix if is_any_of(&["hc_", "compressor", "indexer", "ffn_gate_inp", "embd"]) => TensorType::F16,
+        Role::Matrix => TensorType::Q8_0,
+    }
+}
+
 /// Made-up values of a size that keeps activations near one, in the type that published files use.
 fn tensor(expected: &Expected, shape: &Shape, random: &mut Random) -> Tensor {
     let elements: usize = expected.dims.iter().product();
-    let name = expected.name.as_str();
     let size = (3.0 / expected.dims[0] as f32).sqrt();
-    let (kind, bytes) = match expected.role {
-        Role::Ids => {
+    let kind = published_type(expected);
+    let bytes: Vec<u8> = match kind {
+        TensorType::I32 => {
             let experts = shape.experts as u32;
             let per_token = |token: u32| (0..6).map(move |rank| (token * 5 + rank) % experts);
             let ids = (0..shape.vocabulary as u32).flat_map(per_token);
-            (TensorType::I32, ids.flat_map(u32::to_le_bytes).collect())
+            ids.flat_map(u32::to_le_bytes).collect()
         }
-        Role::Vector => {
-            let around = if name.contains("norm") { 1.0 } else { 0.0 };
+        TensorType::F32 => {
+            let around = if expected.name.contains("norm") { 1.0 } else { 0.0 };
             let values = (0..elements).map(|_| around + 0.3 * random.number());
-            (TensorType::F32, values.flat_map(f32::to_le_bytes).collect())
+            values.flat_map(f32::to_le_bytes).collect()
         }
-        Role::Matrix if name.contains("down_exps") => (TensorType::Q2_K, q2_k(elements, size, random)),
-        Role::Matrix if name.contains("_exps") => (TensorType::IQ2_XXS, iq2_xxs(elements, size, random)),
-        Role::Matrix
-            if ["hc_", "compressor", "indexer", "ffn_gate_inp", "embd"].iter().any(|part| name.contains(part)) =>
-        {
+        TensorType::Q2_K => q2_k(elements, size, random),
+        TensorType::IQ2_XXS => iq2_xxs(elements, size, random),
+        TensorType::F16 => {
             let values = (0..elements).map(|_| f16::from_f32(size * random.number()));
-            (TensorType::F16, values.flat_map(f16::to_le_bytes).collect())
+            values.flat_map(f16::to_le_bytes).collect()
         }
-        Role::Matrix => (TensorType::Q8_0, q8_0(elements, size, random)),
+        _ => q8_0(elements, size, random),
     };
     let dims = expected.dims.iter().map(|&dim| dim as u64).collect();
-    let bytes: Vec<u8> = bytes;
     let len = bytes.len();
     let tensor = Tensor::new(expected.name.clone(), kind, dims, Layout::Gguf, Memory::host(bytes), 0..len);
     tensor.expect("the bytes are as many as type and dimensions say")
