@@ -67,7 +67,11 @@ fn attention_of_every_kind_under_a_sanitizer() {
         attends::<PackedRows>(shape, &[[140, 1], [1, 3]], false);
         attends::<PlainRows>(shape, &[[40, 1], [1, 3]], false);
     }
-    attends::<PackedRows>(&Shape { heads: 64, width: 512, ratio: Some(4), top: Some(20) }, &[[140, 1]], true);
+    // All the way: many rows, and then few, which are settled, scored and attended to by kernels of their own.
+    attends::<PackedRows>(&Shape { heads: 64, width: 512, ratio: Some(4), top: Some(20) }, &[[140, 1], [1, 3]], true);
+    attends::<PlainRows>(&Shape { heads: 16, width: 192, ratio: Some(4), top: Some(8) }, &[[40, 1], [1, 3]], true);
+    // So many rows are seen that every block of threads of a cluster takes two shares.
+    attends::<PackedRows>(&Shape { heads: 16, width: 512, ratio: Some(4), top: None }, &[[1100, 1], [1, 1]], true);
 }
 
 struct Places {

@@ -98,9 +98,13 @@ fn experts_of_every_type_are_those_of_the_cpu() {
 fn experts_under_a_sanitizer() {
     for types in [[IQ2_XXS, Q2_K, Q8_0], [Q4_K, Q4_K, Q8_0]] {
         check(&cuda(), &Site { types, stack: 8, width: 256, hidden: 256 }, &[1, 9, 70]);
-        check(&cuda(), &Site { types, stack: 7, width: 1280, hidden: 1024 }, &[40]);
+        // Groups of experts in tiles of every width.
+        check(&cuda(), &Site { types, stack: 7, width: 1280, hidden: 1024 }, &[40, 70]);
+        check(&cuda(), &Site { types, stack: 9, width: 1280, hidden: 1024 }, &[70]);
+        check(&cuda(), &Site { types, stack: 20, width: 1280, hidden: 1024 }, &[70]);
     }
-    check(&cuda(), &Site { types: [IQ2_XXS, Q2_K, Q8_0], stack: 8, width: 1024, hidden: 1024 }, &[10]);
+    // The shared expert in tiles of every width.
+    check(&cuda(), &Site { types: [IQ2_XXS, Q2_K, Q8_0], stack: 7, width: 2048, hidden: 768 }, &[10, 300, 600]);
 }
 
 #[test]

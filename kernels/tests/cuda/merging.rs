@@ -59,8 +59,49 @@ fn a_merged_product_and_the_next_site_are_those_of_the_cpu() {
 
 #[test]
 fn what_few_rows_do_at_once_under_a_sanitizer() {
-    merged_products(&[(3, 1024, 1280, F16), (12, 1024, 1280, F16), (40, 512, 256, F16)]);
+    merged_products(&[
+        (3, 1024, 1280, F16),
+        (7, 1024, 1280, F16),
+        (12, 1024, 1280, F16),
+        (20, 1024, 1280, F16),
+        (40, 512, 256, F16),
+    ]);
+    // With as many experts as the kernels for few rows multiply a router for, and with fewer.
+    merged_experts(&[2, 6, 12, 20].map(|len| (len, [1536, 1024, 64])));
     merged_experts(&[(2, [1280, 1024, 8])]);
+    sites_in_a_row(&[2, 6, 12]);
+}
+
+#[test]
+fn two_sites_in_a_row_are_those_of_the_cpu() {
+    sites_in_a_row(&[1, 4, 8, 9, 32]);
+}
+
+/// A product merged, and the experts of the site after it, whose merge values are made while they are multiplied.
+fn sites_in_a_row(lens: &[usize]) {
+    const SIZES: [usize; 3] = [1536, 1024, 64];
+    let cuda: &TestCuda = &cuda();
+    for &len in lens {
+        let inputs = [rows(len, 2048, 8), rows(len, 4 * SIZES[0], 9), rows(len, 20, 10)];
+        let tokens = vec![0; len];
+        let want = cpu_step(&tokens, |step| both_sites(&cpu(), step, SIZES, inputs.clone()));
+        let own = inputs.each_ref().map(|rows| up(cuda, rows));
+        let got = cuda_step(cuda, &tokens, |step| both_sites(cuda, step, SIZES, own));
+        compare(&format!("{len} rows, two sites"), got, want);
+    }
+}
+
+fn both_sites<B: Backend>(
+    backend: &B,
+    step: &ds4_kernels::step::Step<'_, B::Bank>,
+    sizes: [usize; 3],
+    [input, mut streams, mut merge]: [B::Rows; 3],
+) -> [Rows; 3] {
+    let site = site(backend, F16, sizes[0]);
+    let matrix = backend.matrix(matrix(Q8_0, [1, sizes[0], 2048], 6)).unwrap();
+    backend.multiply_and_merge(&matrix, &input, [&mut streams, &mut merge], Some(&site));
+    let mixed = backend.mix(&site, &CONSTANTS, &streams);
+    fed(backend, step, sizes, [mixed.input, streams, mixed.merge])
 }
 
 /// Rows, width of the streams and of the input, and the mixing matrix's type.

@@ -58,6 +58,19 @@ fn products_under_a_sanitizer() {
             check(&cuda, kind, 40, 512, 1, batch);
         }
     }
+    // Rows that do not fill 16-byte loads.
+    check(&cuda, TensorType::F16, 40, 36, 1, 9);
+    // Few and some rows of matrices that are not small, whole and in parts; many in tiles of every width.
+    for batch in [3, 7, 12, 20] {
+        check(&cuda, TensorType::Q8_0, 1040, 1280, 1, batch);
+        check(&cuda, TensorType::Q8_0, 896, 1280, 2, batch);
+        check(&cuda, TensorType::F16, 96, 512, 1, batch);
+    }
+    for (kind, batch) in
+        [(TensorType::Q8_0, 40), (TensorType::Q8_0, 600), (TensorType::Q8_0, 1000), (TensorType::F16, 600)]
+    {
+        check(&cuda, kind, 2100, 512, 1, batch);
+    }
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn products_shapes_choose_what_the_cpu_chooses() {
 
 #[test]
 fn choices_under_a_sanitizer() {
-    for (heads, top, counts) in [(64, 96, [3, 1]), (5, 16, [20, 2]), (64, 96, [60, 9])] {
+    for (heads, top, counts) in [(64, 96, [3, 1]), (5, 16, [7, 1]), (5, 16, [20, 2]), (64, 96, [60, 9])] {
         chosen_alike::<PackedRows>([700, 500], heads, top, counts);
         chosen_alike::<PlainRows>([700, 500], heads, top, counts);
     }
