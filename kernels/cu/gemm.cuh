@@ -315,6 +315,8 @@ static __device__ __forceinline__ void multiply_tiles(const Gemm &gemm, uint32_t
             for (uint32_t half = 0; half < 2 * blocks; half++) {
                 barrier_wait(full + stage * 8, parity);
                 if (feeds) feeder.feed(gemm, base, full, empty, stage, parity);
+                // Nothing here brings the lanes together: one that still waits would take a later phase for its own.
+                __syncwarp();
                 if (first) barrier_arrive(empty + stage * 8);
                 if (++stage == gemm.stages) stage = 0, parity ^= 1;
             }
