@@ -38,10 +38,12 @@ static __device__ __forceinline__ void products_end() {
 #endif
 }
 
-// Waits until only the last `PENDING` groups may be running.
+// Waits until only the last `PENDING` groups may be running, in all lanes: one of them may give back what they have read.
 template <int PENDING> static __device__ __forceinline__ void products_wait() {
 #if HAS_WARPGROUPS
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+#else
+    __syncwarp();
 #endif
 }
 
