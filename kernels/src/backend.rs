@@ -529,6 +529,7 @@ pub(crate) fn attend_one_by_one<B: Backend>(
     backend.normalize_heads(&mut queries, path.width, path.epsilon);
     backend.rotate(&mut queries, path.width, path.rope, step);
     let mut heads = backend.attend(step, window, compressed, &queries, new_rows, path.sinks);
+    drop(queries);
     backend.rotate_back(&mut heads, path.width, path.rope, step);
     backend.multiply_groups(path.output, path.groups, &heads)
 }
@@ -557,7 +558,9 @@ pub fn feed_forward<B: Backend>(
     experts: &Experts<'_, B>,
     rows: &B::Rows,
 ) -> B::Rows {
-    let logits = backend.multiply(experts.router, rows);
-    let routes = backend.route(step, &logits, experts.routing, experts.constants);
+    let routes = {
+        let logits = backend.multiply(experts.router, rows);
+        backend.route(step, &logits, experts.routing, experts.constants)
+    };
     backend.feed_forward(experts.routed, experts.shared, experts.constants, &routes, rows)
 }

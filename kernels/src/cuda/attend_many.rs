@@ -85,14 +85,14 @@ pub(super) fn takes<'a, F: KvFormat>(
     device.kernels.attend_many.0.as_ref().filter(|_| enough && shape && follows())
 }
 
-/// The results of every row's heads, multiplied by `path.output`.
+/// The results of every row's heads, multiplied by `path.output`. Queries are given back before that.
 pub(super) fn attend_heads<F: KvFormat>(
     device: &Device,
     kernels: &Many,
     step: &Step<'_, DeviceBank>,
     window: WindowPlace,
     compressed: Option<(BlockPlace, &DeviceSelection)>,
-    [queries, new_rows]: [&DeviceRows; 2],
+    (queries, new_rows): (DeviceRows, &DeviceRows),
     path: &HeadPath<'_, Cuda<F>>,
 ) -> DeviceRows {
     let (rows, heads) = (step.len(), path.sinks.len());
@@ -115,11 +115,12 @@ pub(super) fn attend_heads<F: KvFormat>(
         epsilon: path.epsilon,
         groups_of_eight: results.operand.groups() as u32,
     };
-    let attention = AttentionArgument::new(window, compressed, [queries, new_rows], path.sinks);
+    let attention = AttentionArgument::new(window, compressed, [&queries, new_rows], path.sinks);
     let args = Args::new().with(device.step()).with(attention).with(own.address()).with(argument);
     let start = Launch::new(0, THREADS).grid([rows as u32, heads.div_ceil(HEADS) as u32, 1]).shared(SHARED);
     // SAFETY: a block per row and 64 heads, in which parts do not end; the step's banks have their windows and the blocks of
     // every finished row, of which the selection names only such; `own` has the step's rows, and `results` room for all parts.
     unsafe { device.launch(&kernels.attend, start, &args) };
+    drop((queries, own));
     gemm::product(device, path.output, path.groups, rows, &results.operand)
 }

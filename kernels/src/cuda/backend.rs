@@ -468,7 +468,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
         }
         match attend_many::takes::<F>(&self.device, step.len(), path) {
             Some(kernels) => {
-                let rows = [&queries, new_rows];
+                let rows = (queries, new_rows);
                 attend_many::attend_heads::<F>(&self.device, kernels, step, window, compressed, rows, path)
             }
             None => attend_one_by_one(self, step, window, compressed, queries, new_rows, path),

@@ -105,7 +105,7 @@ pub(super) fn guess<B: Backend>(
 ) -> Produced<B::Rows> {
     let before = backend.take_streams(step, draft.places.streams, None);
     let mut streams = enter(backend, draft, &weights.embedding, shape, step, before);
-    layer(backend, &draft.layer, shape, step, &mut streams, None);
+    layer(backend, &draft.layer, shape, step, (&mut streams, None), false);
     backend.leave_streams(step, draft.places.streams, &streams);
     let logits = logits(backend, weights, &draft.head, &hyper_constants(shape), &streams, step);
     Produced { logits, kept: Vec::new() }
@@ -123,6 +123,7 @@ fn enter<B: Backend>(
     let mut streams = backend.reshaped(before, shape.hidden);
     backend.normalize(&mut streams, &draft.streams_norm, shape.norm_epsilon);
     let mut entered = backend.multiply(&draft.streams, &streams);
+    drop(streams);
     let mut tokens = backend.reshaped(backend.embed(embedding, step), shape.hidden);
     backend.normalize(&mut tokens, &draft.token_norm, shape.norm_epsilon);
     backend.add(&mut entered, &backend.multiply(&draft.token, &tokens));

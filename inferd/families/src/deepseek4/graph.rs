@@ -25,10 +25,7 @@ pub(super) fn forward<B: Backend>(
     let mut streams = backend.embed(&weights.embedding, step);
     for (index, weights_of_layer) in weights.layers.iter().enumerate() {
         let next = weights.layers.get(index + 1).map(|next| &next.attention_site);
-        let stored = layer(backend, weights_of_layer, shape, step, &mut streams, next);
-        if keeps {
-            kept.extend(stored);
-        }
+        kept.extend(layer(backend, weights_of_layer, shape, step, (&mut streams, next), keeps));
     }
     if let Some(draft) = draft {
         let row = draft::follow(backend, draft, &weights.embedding, shape, step, &streams);
@@ -78,23 +75,27 @@ pub(super) fn logits<B: Backend>(
     Some(backend.multiply(&weights.output, &collapsed))
 }
 
-/// Runs a layer. Returns the rows that it stored in the window, then values and gates that it gave its compressors.
+/// Runs a layer over the streams, before the site that comes next. With `keeps` it returns the rows that it stored in the
+/// window, then values and gates that it gave its compressors. What nothing needs any more is given back at once: it would
+/// be some hundred megabytes beside the next operation's own, in a step of many rows.
 pub(super) fn layer<B: Backend>(
     backend: &B,
     layer: &Layer<B>,
     shape: &Shape,
     step: &mut Step<'_, B::Bank>,
-    streams: &mut B::Rows,
-    next: Option<&HyperSite<B>>,
+    (streams, next): (&mut B::Rows, Option<&HyperSite<B>>),
+    keeps: bool,
 ) -> Vec<B::Rows> {
     let constants = hyper_constants(shape);
-    let mut mixed = backend.mix(&layer.attention_site, &constants, streams);
-    let (output, stored) = attention(backend, &layer.attention, shape, step, &mixed);
-    let into = [&mut *streams, &mut mixed.merge];
-    backend.multiply_and_merge(&layer.attention.output_b, &output, into, Some(&layer.feed_forward_site));
-    let mut mixed = backend.mix(&layer.feed_forward_site, &constants, streams);
-    let into = [streams, &mut mixed.merge];
-    backend.feed_forward_and_merge(step, &experts(&layer.feed_forward), &mixed.input, into, next);
+    let stored = {
+        let Mixed { input, mut merge } = backend.mix(&layer.attention_site, &constants, streams);
+        let (output, stored) = attention(backend, &layer.attention, shape, step, (input, &merge), keeps);
+        let into = [&mut *streams, &mut merge];
+        backend.multiply_and_merge(&layer.attention.output_b, &output, into, Some(&layer.feed_forward_site));
+        stored
+    };
+    let Mixed { input, mut merge } = backend.mix(&layer.feed_forward_site, &constants, streams);
+    backend.feed_forward_and_merge(step, &experts(&layer.feed_forward), &input, [streams, &mut merge], next);
     stored
 }
 
@@ -106,13 +107,14 @@ pub(super) fn hyper_constants(shape: &Shape) -> HyperConstants {
     }
 }
 
-/// The low rank of attention's output, and what was stored.
+/// The low rank of attention's output, and what was stored if it is kept.
 fn attention<B: Backend>(
     backend: &B,
     layer: &Attention<B>,
     shape: &Shape,
     step: &mut Step<'_, B::Bank>,
-    mixed: &Mixed<B::Rows>,
+    (input, merge): (B::Rows, &B::Rows),
+    keeps: bool,
 ) -> (B::Rows, Vec<B::Rows>) {
     // The indexer chooses only where there are more rows than it may choose.
     let many = |keys: &CompressorWeights<B>| keys.compressor.finished(step.reach()) > shape.index_top;
@@ -120,7 +122,8 @@ fn attention<B: Backend>(
     let mut matrices = vec![&layer.query_a, &layer.kv];
     matrices.extend(layer.compressors().flat_map(|compressor| [&compressor.values, &compressor.gates]));
     matrices.extend(chooser.map(|indexer| &indexer.head_weights));
-    let mut products = backend.multiply_all(&matrices, &mixed.input).into_iter();
+    let mut products = backend.multiply_all(&matrices, &input).into_iter();
+    drop(input);
     let mut next = || products.next().expect("a result for every matrix");
     let (mut low, mut rows) = (next(), next());
     let feeds: Vec<_> = layer.compressors().map(|weights| (&weights.compressor, next(), next())).collect();
@@ -133,8 +136,10 @@ fn attention<B: Backend>(
     };
     let mut matrices = vec![&layer.query_b];
     matrices.extend(chooser.map(|indexer| &indexer.queries));
-    let both = (&matrices[..], &mixed.merge);
+    let both = (&matrices[..], merge);
     let mut products = backend.settle_and_multiply(step, &settling, [&mut low, &mut rows], &feeds, both).into_iter();
+    drop(low);
+    let fed = feeds.into_iter().filter(|_| keeps).flat_map(|(_, values, gates)| [values, gates]).collect::<Vec<_>>();
     let mut product = || products.next().expect("a result for every matrix");
     let queries = product();
     let selection = match chooser {
@@ -154,8 +159,8 @@ fn attention<B: Backend>(
         groups: shape.output_groups,
     };
     let output = backend.attend_heads(step, layer.window, compressed, queries, &rows, &path);
-    let fed = feeds.into_iter().flat_map(|(_, values, gates)| [values, gates]);
-    (output, std::iter::once(rows).chain(fed).collect())
+    let stored = if keeps { std::iter::once(rows).chain(fed).collect() } else { Vec::new() };
+    (output, stored)
 }
 
 fn experts<B: Backend>(layer: &FeedForward<B>) -> Experts<'_, B> {
