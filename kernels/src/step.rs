@@ -52,9 +52,14 @@ impl<'a, Bank> Step<'a, Bank> {
         self.tokens.is_empty()
     }
 
-    /// Tokens that the longest bank may hold after the step: rounded up, so that consecutive steps are of one shape.
+    /// Tokens that the longest bank holds after the step.
+    pub fn end(&self) -> usize {
+        self.segments.iter().map(StepSegment::end).max().unwrap_or(0)
+    }
+
+    /// The same, rounded up, so that consecutive steps are of one shape.
     pub fn reach(&self) -> usize {
-        self.segments.iter().map(StepSegment::end).max().unwrap_or(0).next_power_of_two()
+        self.end().next_power_of_two()
     }
 
     /// Rows of the longest segment.

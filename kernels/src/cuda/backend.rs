@@ -434,7 +434,7 @@ impl<F: KvFormat> Backend for Cuda<F> {
     ) -> DeviceSelection {
         few::select::<F, _>(&self.device, step, place, top, rope, [&queries, weights]).unwrap_or_else(|| {
             rotate::rotate(&self.device, &mut queries, place.array.width, rope, true);
-            select::select::<F>(&self.device, step, place, top, &queries, weights)
+            select::select::<F>(&self.device, step, place, top, queries, weights)
         })
     }
 

@@ -12,14 +12,15 @@ use crate::compression::Selection;
 use crate::kv_rows::KvFormat;
 use crate::step::Step;
 use bytemuck::NoUninit;
+use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Args, CudaError, Function, Gpu, Launch};
 use ds4_units::Bytes;
 use std::ops::Range;
 
 /// Channels of an index row.
 pub(super) const WIDTH: usize = 128;
-/// Scores of a launch take at most so much memory; more rows are taken launch by launch.
-pub(super) const SCORE_BYTES_MAX: usize = 256 << 20;
+/// Scores of a launch take at most so much memory, which is that of 4,096 rows at 32k; more are taken launch by launch.
+pub(super) const SCORE_BYTES_MAX: usize = 160 << 20;
 const PREPARE_THREADS: usize = 256;
 const SCORE_WARPS: usize = 4;
 const KEYS_PER_WARP: usize = 16;
@@ -131,55 +132,102 @@ impl Chosen {
     }
 }
 
-/// The `top` best finished rows of every query.
+/// The `top` best finished rows of every query. Queries are given back as soon as they are prepared.
 pub(crate) fn select<F: KvFormat>(
     device: &Device,
     step: &Step<'_, DeviceBank>,
     place: BlockPlace,
     top: usize,
-    queries: &DeviceRows,
+    queries: DeviceRows,
     weights: &DeviceRows,
 ) -> DeviceSelection {
     let (len, heads) = (step.len(), weights.width());
     assert_eq!((queries.width(), place.array.width), (heads * WIDTH, WIDTH), "index rows are 128 wide");
     let chosen = Chosen::take(device, len, top);
-    let most = step.reach() / place.ratio();
-    let stride = most.next_multiple_of(4);
-    let rows_at_once = (SCORE_BYTES_MAX / (stride * 4).max(1)).clamp(1, len);
-    let scores = device.scratch(Bytes((rows_at_once * stride * 4) as u64));
-    let is_many = super::is_packed::<F>() && len >= MANY_ROWS && heads <= MANY_HEADS;
-    let prepared_bytes = match is_many {
-        true => QUERY_BYTES + MANY_HEADS * size_of::<f32>(),
-        false => heads.next_multiple_of(8) * WIDTH * 4,
+    // Steps of many rows are never repeated: they take no more memory than they need.
+    let is_many = len >= MANY_ROWS;
+    let most = if is_many { step.end() } else { step.reach() } / place.ratio();
+    let stride = most.next_multiple_of(4).max(4);
+    // As many launches as keep within bounds, of as many rows each.
+    let launches = (len * stride * size_of::<f32>()).div_ceil(SCORE_BYTES_MAX).clamp(1, len.max(1));
+    let rows_at_once = len.div_ceil(launches);
+    let of_rows = |rows: Range<usize>| IndexerArgument::new(place, top, heads, rows, stride);
+    let prepared = match super::is_packed::<F>() && is_many && heads <= MANY_HEADS {
+        true => Prepared::many(device, &of_rows(0..len), [&queries, weights]),
+        false => Prepared::few::<F>(device, &of_rows(0..len), &queries),
     };
-    let prepared = device.scratch(Bytes((rows_at_once * prepared_bytes) as u64));
+    drop(queries);
+    let scores = device.scratch(Bytes((rows_at_once * stride * size_of::<f32>()) as u64));
     for first_row in (0..len).step_by(rows_at_once) {
-        let rows = rows_at_once.min(len - first_row);
-        let argument = IndexerArgument::new(place, top, heads, first_row..first_row + rows, stride);
-        match is_many {
-            true => score_many(device, &argument, [queries, weights], [&prepared, &scores], most),
-            false => score::<F>(device, &argument, [queries, weights], [&prepared, &scores]),
+        let argument = of_rows(first_row..len.min(first_row + rows_at_once));
+        match prepared.weights {
+            Some(_) => score_many(device, &argument, &prepared, &scores, most),
+            None => score::<F>(device, &argument, (&prepared, weights), &scores),
         }
         best(device, &argument, &scores, &chosen);
     }
     DeviceSelection::Chosen(chosen)
 }
 
+/// The step's queries as the kernels that score take them.
+struct Prepared {
+    queries: Scratch,
+    /// Bytes of one.
+    each: usize,
+    /// What heads are weighed with, for many rows: a float for each of [`MANY_HEADS`].
+    weights: Option<Scratch>,
+}
+
+impl Prepared {
+    fn few<F: KvFormat>(device: &Device, argument: &IndexerArgument, queries: &DeviceRows) -> Prepared {
+        let kernels = &device.kernels.select;
+        let (rows, heads) = (argument.rows as usize, (argument.heads as usize).next_multiple_of(8));
+        let each = heads * WIDTH * 4;
+        let prepared = device.scratch(Bytes((rows * each) as u64));
+        let args = Args::new().with(device.step()).with(queries.address()).with(prepared.address()).with(*argument);
+        let start = Launch::new((rows * heads * 32).div_ceil(PREPARE_THREADS) as u32, PREPARE_THREADS as u32);
+        // SAFETY: a warp per head of the step's rows, `prepared` has room for them; warps beyond them do nothing.
+        unsafe { device.launch(super::of_format::<F>(&kernels.prepare[0], &kernels.prepare[1]), start, &args) };
+        Prepared { queries: prepared, each, weights: None }
+    }
+
+    fn many(device: &Device, argument: &IndexerArgument, [queries, weights]: [&DeviceRows; 2]) -> Prepared {
+        let rows = argument.rows as usize;
+        let prepared = device.scratch(Bytes((rows * QUERY_BYTES) as u64));
+        let scaled = device.scratch(Bytes((rows * MANY_HEADS * size_of::<f32>()) as u64));
+        let args = Args::new()
+            .with(device.step())
+            .with(queries.address())
+            .with(weights.address())
+            .with(prepared.address())
+            .with(scaled.address())
+            .with(*argument);
+        let start = Launch::new((rows * MANY_HEADS * 32).div_ceil(PREPARE_THREADS) as u32, PREPARE_THREADS as u32);
+        // SAFETY: a warp per head of the step's rows; `prepared` has room for their queries and `scaled` for their weights.
+        unsafe { device.launch(&device.kernels.select.many.prepare, start, &args) };
+        Prepared { queries: prepared, each: QUERY_BYTES, weights: Some(scaled) }
+    }
+
+    /// Where the query of a launch's first row is.
+    fn first(&self, argument: &IndexerArgument) -> DevicePtr {
+        self.queries.address().offset(u64::from(argument.first_row) * self.each as u64)
+    }
+}
+
 fn score<F: KvFormat>(
     device: &Device,
     argument: &IndexerArgument,
-    [queries, weights]: [&DeviceRows; 2],
-    [prepared, scores]: [&Scratch; 2],
+    (prepared, weights): (&Prepared, &DeviceRows),
+    scores: &Scratch,
 ) {
     let kernels = &device.kernels.select;
-    let (view, rows) = (device.step(), argument.rows);
-    let heads = rows as usize * (argument.heads as usize).next_multiple_of(8);
-    let args = Args::new().with(view).with(queries.address()).with(prepared.address()).with(*argument);
-    let prepare = Launch::new((heads * 32).div_ceil(PREPARE_THREADS) as u32, PREPARE_THREADS as u32);
-    // SAFETY: a warp per head of the launch's rows, `prepared` has room for them; warps beyond them do nothing.
-    unsafe { device.launch(super::of_format::<F>(&kernels.prepare[0], &kernels.prepare[1]), prepare, &args) };
-    let args =
-        Args::new().with(view).with(prepared.address()).with(weights.address()).with(scores.address()).with(*argument);
+    let rows = argument.rows;
+    let args = Args::new()
+        .with(device.step())
+        .with(prepared.first(argument))
+        .with(weights.address())
+        .with(scores.address())
+        .with(*argument);
     // Enough blocks to fill the device however few the rows are; a warp then goes on from key to key.
     let blocks = (argument.stride as usize).div_ceil(SCORE_WARPS * KEYS_PER_WARP);
     let fill = (8 * device.gpu.multiprocessors()).div_ceil(rows).max(1);
@@ -191,43 +239,28 @@ fn score<F: KvFormat>(
 }
 
 /// The same for many rows; `most` keys are seen at most.
-fn score_many(
-    device: &Device,
-    argument: &IndexerArgument,
-    [queries, weights]: [&DeviceRows; 2],
-    [prepared, scores]: [&Scratch; 2],
-    most: usize,
-) {
-    let Many { prepare, score, queries: stages } = &device.kernels.select.many;
-    let (view, rows) = (device.step(), argument.rows as usize);
-    let scaled = prepared.address().offset((rows * QUERY_BYTES) as u64);
-    let args = Args::new()
-        .with(view)
-        .with(queries.address())
-        .with(weights.address())
-        .with(prepared.address())
-        .with(scaled)
-        .with(*argument);
-    let blocks = (rows * MANY_HEADS * 32).div_ceil(PREPARE_THREADS);
-    // SAFETY: a warp per head of the launch's rows; `prepared` has room for their queries and, behind them, their weights.
-    unsafe { device.launch(prepare, Launch::new(blocks as u32, PREPARE_THREADS as u32), &args) };
+fn score_many(device: &Device, argument: &IndexerArgument, prepared: &Prepared, scores: &Scratch, most: usize) {
+    let many = &device.kernels.select.many;
+    let rows = argument.rows as usize;
+    let first_weights = u64::from(argument.first_row) * (MANY_HEADS * size_of::<f32>()) as u64;
+    let scaled = prepared.weights.as_ref().map_or(DevicePtr(0), |weights| weights.address().offset(first_weights));
     let tiles = most.div_ceil(TILE_KEYS).max(1);
     // Some blocks for every multiprocessor: later rows see more keys.
     let chunks = (3 * device.gpu.multiprocessors() as usize).div_ceil(tiles).min(rows.div_ceil(16));
     let chunk = rows.div_ceil(chunks);
     let args = Args::new()
-        .with(view)
-        .with(prepared.address())
+        .with(device.step())
+        .with(prepared.first(argument))
         .with(scaled)
         .with(scores.address())
         .with(*argument)
         .with(chunk as u32)
-        .with(*stages as u32);
+        .with(many.queries as u32);
     let grid = [tiles as u32, rows.div_ceil(chunk) as u32, 1];
-    let launch = Launch::new(1, MANY_THREADS).grid(grid).shared(device.kernels.select.many.shared());
+    let launch = Launch::new(1, MANY_THREADS).grid(grid).shared(many.shared());
     // SAFETY: `scores` has `stride` floats for each of the launch's rows, at least as many as the row sees; the banks have
-    // the blocks of every finished row; the ring has room for `stages` queries.
-    unsafe { device.launch(score, launch, &args) };
+    // the blocks of every finished row; the ring has room for so many queries.
+    unsafe { device.launch(&many.score, launch, &args) };
 }
 
 /// Chooses by the scores of a launch's rows.
