@@ -186,6 +186,7 @@ pub(super) fn precision(kind: TensorType) -> Precision {
 }
 
 /// The products of a matrix with `rows` rows: `operand` has them part by part, in the matrix's order and precision.
+#[track_caller]
 pub(super) fn product(
     device: &Device,
     matrix: &DeviceMatrix,
@@ -193,33 +194,23 @@ pub(super) fn product(
     rows: usize,
     operand: &GemmOperand,
 ) -> DeviceRows {
-    let mut out = products(device, &[matrix], parts, rows, operand);
-    out.pop().expect("a result for every matrix")
+    let out = device.rows(rows, matrix.rows());
+    few_products(device, &[(matrix, &out)], parts, operand);
+    out
 }
 
-/// The same of several matrices of one type, in one launch for every eight of them.
-pub(super) fn products(
-    device: &Device,
-    matrices: &[&DeviceMatrix],
-    parts: usize,
-    rows: usize,
-    operand: &GemmOperand,
-) -> Vec<DeviceRows> {
-    matrices.chunks(JOBS).flat_map(|matrices| few_products(device, matrices, parts, rows, operand)).collect()
+/// The same of several matrices of one type, each to where its results go, in one launch for every eight of them.
+pub(super) fn products(device: &Device, jobs: &[(&DeviceMatrix, &DeviceRows)], operand: &GemmOperand) {
+    jobs.chunks(JOBS).for_each(|jobs| few_products(device, jobs, 1, operand));
 }
 
-fn few_products(
-    device: &Device,
-    matrices: &[&DeviceMatrix],
-    parts: usize,
-    rows: usize,
-    operand: &GemmOperand,
-) -> Vec<DeviceRows> {
-    let out: Vec<DeviceRows> = matrices.iter().map(|matrix| device.rows(rows, matrix.rows())).collect();
-    let Format { limits, plain, .. } = device.kernels.gemm.format(matrices[0]);
+fn few_products(device: &Device, all_jobs: &[(&DeviceMatrix, &DeviceRows)], parts: usize, operand: &GemmOperand) {
+    let (first_matrix, rows) = (all_jobs[0].0, all_jobs[0].1.len());
+    let Format { limits, plain, .. } = device.kernels.gemm.format(first_matrix);
     let (mut jobs, mut all) = ([Job::default(); JOBS], 0);
-    for ((job, matrix), out) in jobs.iter_mut().zip(matrices).zip(&out) {
-        assert_eq!(matrix.kind(), matrices[0].kind(), "matrices of one type");
+    for (job, (matrix, out)) in jobs.iter_mut().zip(all_jobs) {
+        assert_eq!(matrix.kind(), first_matrix.kind(), "matrices of one type");
+        assert_eq!((out.len(), out.width()), (rows, matrix.rows()), "results of {matrix:?}");
         let outputs = matrix.rows() / parts;
         let (first_band, outputs_word) = (all as u32, outputs as u32);
         *job = Job { weights: matrix.address(), out: out.address(), outputs: outputs_word, first_band };
@@ -227,10 +218,9 @@ fn few_products(
     }
     let tile = limits.for_rows(rows, parts, all);
     let work = Work { tile, tiles: rows.div_ceil(tile.count()) * parts, bands: all };
-    let argument = Argument { jobs, job_count: matrices.len() as u32, ..describe([matrices[0]; 2], operand) };
+    let argument = Argument { jobs, job_count: all_jobs.len() as u32, ..describe([first_matrix; 2], operand) };
     let argument = Argument { parts: parts as u32, rows: rows as u32, ..argument };
     launch(device, &plain[tile as usize], limits, work, argument);
-    out
 }
 
 /// The products of a stack with the operand's rows, grouped by matrix: a result per slot.

@@ -120,25 +120,28 @@ pub(super) fn multiply_all(device: &Device, matrices: &[&DeviceMatrix], rows: &D
         return out;
     }
     let is_many = |matrix: &DeviceMatrix| rows.len() > FEW_ROWS && gemm::takes(matrix);
-    let mut out: Vec<Option<DeviceRows>> = matrices.iter().map(|_| None).collect();
+    // Where results go, before what goes sooner: in the order asked for, which is that of who needs them longest.
+    let room = |matrix: &&DeviceMatrix| is_many(matrix).then(|| device.rows(rows.len(), matrix.rows()));
+    let mut out: Vec<Option<DeviceRows>> = matrices.iter().map(room).collect();
     // Precise operands first: the others are part of them.
     let mut order: Vec<usize> = (0..matrices.len()).collect();
     order.sort_by_key(|&index| gemm::precision(matrices[index].kind()) == Precision::One);
+    let mut done = vec![false; matrices.len()];
     for index in order {
         let matrix = matrices[index];
-        if out[index].is_some() {
+        if done[index] {
             continue;
         }
-        if !is_many(matrix) {
+        if out[index].is_none() {
             out[index] = Some(multiply(device, matrix, rows));
             continue;
         }
-        let alike = |other: &&usize| matrices[**other].kind() == matrix.kind() && is_many(matrices[**other]);
-        let together: Vec<usize> = (0..matrices.len()).collect::<Vec<_>>().iter().filter(alike).copied().collect();
-        let those: Vec<&DeviceMatrix> = together.iter().map(|&index| matrices[index]).collect();
         let operand = gemm_operand_of(device, matrix, rows);
-        let results = gemm::products(device, &those, 1, rows.len(), &operand);
-        together.into_iter().zip(results).for_each(|(index, result)| out[index] = Some(result));
+        let alike = |other: usize| matrices[other].kind() == matrix.kind() && is_many(matrices[other]);
+        let together: Vec<usize> = (0..matrices.len()).filter(|&other| alike(other)).collect();
+        let jobs: Vec<_> = together.iter().filter_map(|&index| Some((matrices[index], out[index].as_ref()?))).collect();
+        gemm::products(device, &jobs, &operand);
+        together.into_iter().for_each(|index| done[index] = true);
     }
     out.into_iter().map(|rows| rows.expect("every matrix had its turn")).collect()
 }

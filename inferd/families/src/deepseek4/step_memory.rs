@@ -57,6 +57,24 @@ fn flash() -> Shape {
     shape
 }
 
+fn pro() -> Shape {
+    let late = |layer: usize| if layer.is_multiple_of(2) { Compression::Indexed } else { Compression::Dense };
+    let shape = Shape {
+        hidden: 7168,
+        heads: 128,
+        query_rank: 1536,
+        output_groups: 16,
+        experts: 384,
+        expert_width: 3072,
+        index_top: 1024,
+        compression: [Compression::Dense; 2].into_iter().chain((2..61).map(late)).collect(),
+        clamps: vec![10.0; 61],
+        ..flash()
+    };
+    assert_eq!(shape.name(), ShapeName::Pro);
+    shape
+}
+
 /// Weights without bytes.
 struct Unbacked {
     address: DevicePtr,
@@ -162,14 +180,16 @@ fn steps_stay_within(model: &mut OnPaper, what: &str, rows: usize) -> Bytes {
 #[test]
 fn steps_of_the_published_shapes_have_what_was_planned_for_them() {
     paper::on_paper(&format!("{HERE}::steps_of_the_published_shapes_have_what_was_planned_for_them"), || {
-        for (what, device, shape, with_draft, context) in [
-            ("Flash", paper::HOPPER, flash(), false, CONTEXT),
-            ("Flash with a draft block", paper::HOPPER, flash(), true, CONTEXT),
-            ("Flash, 131,072 tokens", paper::HOPPER, flash(), false, Tokens(131_072)),
-            ("Flash on Blackwell", paper::BLACKWELL, flash(), false, CONTEXT),
+        for (what, device, shape, with_draft, context, most) in [
+            ("Flash", paper::HOPPER, flash(), false, CONTEXT, 1280),
+            ("Flash with a draft block", paper::HOPPER, flash(), true, CONTEXT, 1280),
+            ("Flash, 131,072 tokens", paper::HOPPER, flash(), false, Tokens(131_072), 1280),
+            ("Flash on Blackwell", paper::BLACKWELL, flash(), false, CONTEXT, 1472),
+            ("PRO", paper::HOPPER, pro(), false, CONTEXT, 2304),
         ] {
             let mut model = model(device, &shape, with_draft, context);
             let planned = steps_stay_within(&mut model, what, 4096);
+            assert!(planned <= Bytes::mib(most), "{what}: {planned} are planned, {most} MiB were enough");
             let banks: Vec<BankId> = (0..CONVERSATIONS).map(|_| model.open_bank()).collect();
             // A long conversation, piece by piece, then answers, alone and together, and prompts beside them.
             for _ in 0..8 {
