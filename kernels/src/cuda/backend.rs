@@ -76,6 +76,7 @@ impl<F: KvFormat> Cuda<F> {
         output: &DeviceRows,
         next: Option<&HyperSite<Self>>,
     ) {
+        few::make_due(&self.device, merge);
         match next {
             Some(next) => hyper_connection::merge_and_mix(&self.device, streams, merge, output, &next.mix),
             None => hyper_connection::merge(&self.device, streams, merge, output),

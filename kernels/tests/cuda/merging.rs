@@ -8,13 +8,19 @@ use ds4_kernels::backend::{Experts, HyperSite, Mlp, Produced, Routing};
 use ds4_kernels::experts::ExpertConstants;
 use ds4_kernels::hyper_connection::HyperConstants;
 use ds4_kernels::{Backend, Rows};
-use ds4_units::TensorType::{self, F16, F32, IQ2_XXS, Q2_K, Q8_0};
+use ds4_units::TensorType::{self, F16, F32, IQ2_XXS, Q2_K, Q4_K, Q8_0};
 
 const CONSTANTS: HyperConstants = HyperConstants { norm_epsilon: 1e-6, mix_epsilon: 1e-6, iterations: 20 };
 const EXPERTS: ExpertConstants = ExpertConstants { weight_scale: 1.5, clamp: 10.0 };
 /// Of the largest value: products of few rows in 16 bits of fixed point, of many in half floats.
 const BOUND: f32 = 1e-4;
 const BOUND_MANY: f32 = 1e-3;
+/// Types of routed experts that are merged as they are multiplied, and of such that are not.
+const MERGED: [TensorType; 2] = [IQ2_XXS, Q2_K];
+const APART: [TensorType; 2] = [Q4_K, Q4_K];
+
+/// Stacks of experts: types of gate and linear part, and of down; hidden width, their own width, how many.
+type Stacks = ([TensorType; 2], [usize; 3]);
 
 fn site<B: Backend>(backend: &B, kind: TensorType, width: usize) -> HyperSite<B> {
     let vector = |seed, len| backend.vector(rows(1, len, seed).into_values()).unwrap();
@@ -69,39 +75,42 @@ fn what_few_rows_do_at_once_under_a_sanitizer() {
     // With as many experts as the kernels for few rows multiply a router for, and with fewer.
     merged_experts(&[2, 6, 12, 20].map(|len| (len, [1536, 1024, 64])));
     merged_experts(&[(2, [1280, 1024, 8])]);
-    sites_in_a_row(&[2, 6, 12]);
+    sites_in_a_row(MERGED, &[2, 6, 12]);
 }
 
 #[test]
 fn two_sites_in_a_row_are_those_of_the_cpu() {
-    sites_in_a_row(&[1, 4, 8, 9, 32]);
+    sites_in_a_row(MERGED, &[1, 4, 8, 9, 32]);
+    // Merge values that no kernel of experts has taken along.
+    sites_in_a_row(APART, &[1, 6, 12]);
 }
 
 /// A product merged, and the experts of the site after it, whose merge values are made while they are multiplied.
-fn sites_in_a_row(lens: &[usize]) {
+fn sites_in_a_row(types: [TensorType; 2], lens: &[usize]) {
     const SIZES: [usize; 3] = [1536, 1024, 64];
     let cuda: &TestCuda = &cuda();
     for &len in lens {
         let inputs = [rows(len, 2048, 8), rows(len, 4 * SIZES[0], 9), rows(len, 20, 10)];
         let tokens = vec![0; len];
-        let want = cpu_step(&tokens, |step| both_sites(&cpu(), step, SIZES, inputs.clone()));
+        let want = cpu_step(&tokens, |step| both_sites(&cpu(), step, (types, SIZES), inputs.clone()));
         let own = inputs.each_ref().map(|rows| up(cuda, rows));
-        let got = cuda_step(cuda, &tokens, |step| both_sites(cuda, step, SIZES, own));
-        compare(&format!("{len} rows, two sites"), got, want);
+        let got = cuda_step(cuda, &tokens, |step| both_sites(cuda, step, (types, SIZES), own));
+        compare(&format!("{len} rows, two sites, {types:?}"), got, want);
     }
 }
 
 fn both_sites<B: Backend>(
     backend: &B,
     step: &ds4_kernels::step::Step<'_, B::Bank>,
-    sizes: [usize; 3],
+    stacks: Stacks,
     [input, mut streams, mut merge]: [B::Rows; 3],
 ) -> [Rows; 3] {
-    let site = site(backend, F16, sizes[0]);
-    let matrix = backend.matrix(matrix(Q8_0, [1, sizes[0], 2048], 6)).unwrap();
+    let hidden = stacks.1[0];
+    let site = site(backend, F16, hidden);
+    let matrix = backend.matrix(matrix(Q8_0, [1, hidden, 2048], 6)).unwrap();
     backend.multiply_and_merge(&matrix, &input, [&mut streams, &mut merge], Some(&site));
     let mixed = backend.mix(&site, &CONSTANTS, &streams);
-    fed(backend, step, sizes, [mixed.input, streams, mixed.merge])
+    fed(backend, step, stacks, [mixed.input, streams, mixed.merge])
 }
 
 /// Rows, width of the streams and of the input, and the mixing matrix's type.
@@ -124,23 +133,23 @@ fn merged_products(cases: &[(usize, usize, usize, TensorType)]) {
     }
 }
 
-/// Stacks of experts: hidden width, their own width, how many.
-fn experts<B: Backend>(backend: &B, [hidden, width, stack]: [usize; 3]) -> [Mlp<B>; 2] {
+fn experts<B: Backend>(backend: &B, (types, [hidden, width, stack]): Stacks) -> [Mlp<B>; 2] {
     let mlp = |[up, down]: [TensorType; 2], stack, seed| Mlp {
         gate: backend.matrix(matrix(up, [stack, width, hidden], seed)).unwrap(),
         up: backend.matrix(matrix(up, [stack, width, hidden], seed + 1)).unwrap(),
         down: backend.matrix(matrix(down, [stack, hidden, width], seed + 2)).unwrap(),
     };
-    [mlp([IQ2_XXS, Q2_K], stack, 20), mlp([Q8_0, Q8_0], 1, 30)]
+    [mlp(types, stack, 20), mlp([Q8_0, Q8_0], 1, 30)]
 }
 
 fn fed<B: Backend>(
     backend: &B,
     step: &ds4_kernels::step::Step<'_, B::Bank>,
-    sizes: [usize; 3],
+    stacks: Stacks,
     [input, mut streams, mut merge]: [B::Rows; 3],
 ) -> [Rows; 3] {
-    let [routed, shared] = experts(backend, sizes);
+    let sizes = stacks.1;
+    let [routed, shared] = experts(backend, stacks);
     let site = site(backend, F16, sizes[0]);
     let router = backend.matrix(matrix(F16, [1, sizes[2], sizes[0]], 40)).unwrap();
     let routing = Routing::Best { bias: None };
@@ -170,8 +179,10 @@ fn merged_experts(cases: &[(usize, [usize; 3])]) {
         let [hidden, ..] = sizes;
         let inputs = [rows(len, hidden, 8), rows(len, 4 * hidden, 9), rows(len, 20, 10)];
         let tokens = vec![0; len];
-        let want = cpu_step(&tokens, |step| fed(&cpu(), step, sizes, inputs.clone()));
-        let got = cuda_step(cuda, &tokens, |step| fed(cuda, step, sizes, inputs.each_ref().map(|rows| up(cuda, rows))));
+        let stacks = (MERGED, sizes);
+        let want = cpu_step(&tokens, |step| fed(&cpu(), step, stacks, inputs.clone()));
+        let got =
+            cuda_step(cuda, &tokens, |step| fed(cuda, step, stacks, inputs.each_ref().map(|rows| up(cuda, rows))));
         compare(&format!("{len} rows, experts {sizes:?}"), got, want);
     }
 }
