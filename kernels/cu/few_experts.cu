@@ -153,6 +153,29 @@ struct Down {
 #define DOWN_ONE (ROW_PLANES + 64)
 #define DOWN_WARP(rows) (2 * DOWN_ONE + (rows) * ROW_PLANES + 64)
 
+// A routed expert's block of weights, and the lane's eight channels of the row that it is multiplied with.
+struct DownSlot {
+    FewQ2_K weights;
+    float x[8];
+
+    // `experts`: of every slot, two in each lane.
+    __device__ __forceinline__ void load(const Down &d, const uint32_t (&experts)[2], uint32_t slot, uint32_t panel, uint32_t panels, uint32_t block) {
+        const uint32_t expert = __shfl_sync(0xffffffffu, slot < 32 ? experts[0] : experts[1], slot % 32);
+        load_eight(x, d.hidden + (size_t)slot * d.columns, block * CHANNELS + 8 * (threadIdx.x & 31), d.columns);
+        weights.load(d.down, d.columns, expert * panels + panel, block);
+    }
+
+    // `at`: the warp's own memory for a row's block, which it reads no more when it comes here again.
+    __device__ __forceinline__ void multiply(float (&sum)[2], uint32_t at, uint32_t zeros) const {
+        const float scale = stage_eight(at, at + DOWN_SUMS, x);
+        __syncwarp();
+        float own[2];
+        weights.multiply(own, own_plane(at, zeros), at + DOWN_SUMS);
+        sum[0] = fmaf(own[0], scale, sum[0]), sum[1] = fmaf(own[1], scale, sum[1]);
+    }
+};
+static_assert(EXPERTS_USED % 2 == 0, "slots are taken in pairs");
+
 template <int FOURS> static __device__ __forceinline__ void down(const Down &d) {
     __shared__ float results[FEW_WARPS][4 * FOURS][PANEL];
     __shared__ MergePanel<4 * FOURS> merging;
@@ -195,13 +218,8 @@ template <int FOURS> static __device__ __forceinline__ void down(const Down &d) 
                 const float scale = load_shared_float(dense_scales + 4 * min(row, rows - 1));
                 if (row < rows) results[warp][row][g] += part[n][0] * scale, results[warp][row][g + 8] += part[n][1] * scale;
             }
-            FewQ2_K next;
-            float x[8];
-            const auto load = [&](uint32_t slot) {
-                const uint32_t expert = __shfl_sync(0xffffffffu, slot < 32 ? experts[0] : experts[1], slot % 32);
-                load_eight(x, d.hidden + (size_t)slot * d.columns, block * CHANNELS + 8 * lane, d.columns);
-                next.load(d.down, d.columns, expert * panels + panel, block);
-            };
+            // Two slots' weights and rows are on their way while another is multiplied.
+            DownSlot even, odd;
             if (!waited) {
                 wait_for_previous();
                 let_next_start();
@@ -210,21 +228,16 @@ template <int FOURS> static __device__ __forceinline__ void down(const Down &d) 
                 for (uint32_t i = 0; i < 2; i++)
                     if (lane + 32 * i < slots) experts[i] = min(d.experts[lane + 32 * i], d.stack - 1);
             }
-            load(0);
-            uint32_t slot = 0;
+            even.load(d, experts, 0, panel, panels, block), odd.load(d, experts, 1, panel, panels, block);
 #pragma unroll 1
             for (uint32_t row = 0; row < rows; row++) {
                 float sum[2] = {0, 0};
 #pragma unroll 1
-                for (uint32_t rank = 0; rank < EXPERTS_USED; rank++) {
-                    const uint32_t at = base + (slot & 1) * DOWN_ONE;
-                    const FewQ2_K weights = next;
-                    const float scale = stage_eight(at, at + DOWN_SUMS, x);
-                    __syncwarp();
-                    if (++slot < slots) load(slot);
-                    float own[2];
-                    weights.multiply(own, own_plane(at, zeros), at + DOWN_SUMS);
-                    sum[0] = fmaf(own[0], scale, sum[0]), sum[1] = fmaf(own[1], scale, sum[1]);
+                for (uint32_t slot = row * EXPERTS_USED; slot < (row + 1) * EXPERTS_USED; slot += 2) {
+                    even.multiply(sum, base, zeros);
+                    if (slot + 2 < slots) even.load(d, experts, slot + 2, panel, panels, block);
+                    odd.multiply(sum, base + DOWN_ONE, zeros);
+                    if (slot + 3 < slots) odd.load(d, experts, slot + 3, panel, panels, block);
                 }
                 const float upper = sum_of_four(sum[0]), lower = sum_of_four(sum[1]);
                 if (t == 0) results[warp][row][g] += upper, results[warp][row][g + 8] += lower;
