@@ -178,9 +178,10 @@ static __device__ __forceinline__ uint32_t own_plane(uint32_t planes, uint32_t z
     return g >> 1 == t ? planes + (g & 1) * PLANE : zeros;
 }
 
-// Copies of the tables below, one a bank.
-#define FEW_COPIES 32
-#define FEW_TABLES (384 * FEW_COPIES * 4)
+// Tables of IQ2_XXS: a word for each of 256 grid entries and then of 128 indices of signs, as many copies as there are banks.
+// They begin at a multiple of their grid's size, so that an entry's address is put together without an addition.
+#define FEW_GRID (256 * 128)
+#define FEW_TABLES (384 * 128)
 
 struct FewIQ2_XXS {
     enum { TILE = 1056 };
@@ -195,53 +196,56 @@ struct FewIQ2_XXS {
         factors = load_weights_4(at + 1024 + (lane >> 2) * 4);
     }
 
-    // A nibble for each of eight values: 0, 1, 2 select 8, 25, 43, and 4 more its negative.
-    static __device__ __forceinline__ uint32_t nibbles(const uint8_t *tables, uint32_t own, uint32_t indices, uint32_t signs, int part) {
+    // A nibble for each of eight values: 0, 1, 2 select 8, 25, 43, and 4 more its negative. `own`: the lane's copy of tables.
+    static __device__ __forceinline__ uint32_t nibbles(uint32_t own, uint32_t indices, uint32_t signs, int part) {
         const uint32_t entry = part == 0 ? indices << 7 : indices >> (8 * part - 7);
         const uint32_t sign = part == 0 ? signs << 7 : signs >> (7 * part - 7);
-        return *(const uint32_t *)(tables + ((entry & 0x7f80u) | own)) | *(const uint32_t *)(tables + 256 * 128 + ((sign & 0x3f80u) | own));
+        uint32_t values, minus;
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(values) : "r"((entry & 0x7f80u) | own));
+        asm volatile("ld.shared.u32 %0, [%1+32768];" : "=r"(minus) : "r"((sign & 0x3f80u) | own));
+        return values | minus;
     }
     static __device__ __forceinline__ uint32_t values(uint32_t nibbles) { return permute(0x002b1908u, 0x00d5e7f8u, nibbles); }
 
-    // Adds to `part` the sums of the lane's own codes: rows g and g + 8.
-    __device__ __forceinline__ void multiply(float (&part)[2], const uint4 (&row)[4], const uint8_t *tables) const {
-        const uint32_t own = (threadIdx.x & 31) * 4;
-        part[0] = part[1] = 0;
+    // c += the products of entry `eight` of a group, whose rows' codes and signs are given, with its eight channels.
+    static __device__ __forceinline__ void multiply_eight(int (&c)[4], uint32_t own, int eight, uint32_t above, uint32_t above_signs, uint32_t below,
+                                                             uint32_t below_signs, uint32_t b0, uint32_t b1) {
+        const uint32_t up = nibbles(own, above, above_signs, eight), low = nibbles(own, below, below_signs, eight);
+        const uint32_t a[4] = {values(up), values(low), values(up >> 16), values(low >> 16)};
+        multiply_signed(c, a, b0, b1);
+    }
+
+    // Adds a group's sums to those of the lane's own codes: rows g and g + 8.
+    static __device__ __forceinline__ void add(float (&part)[2], const int (&c)[4], uint32_t above_signs, uint32_t below_signs) {
+        part[0] = fmaf((float)(2 * (above_signs >> 28) + 1), (float)both(c[0], c[1]), part[0]);
+        part[1] = fmaf((float)(2 * (below_signs >> 28) + 1), (float)both(c[2], c[3]), part[1]);
+    }
+
+    // The same channels of two matrices. `row`: the lane's 64 channels of a block of activations.
+    static __device__ __forceinline__ void multiply_both(float (&first_part)[2], float (&second_part)[2], const FewIQ2_XXS &first,
+                                                            const FewIQ2_XXS &second, uint32_t row, uint32_t own) {
+        first_part[0] = first_part[1] = second_part[0] = second_part[1] = 0;
 #pragma unroll
         for (int group = 0; group < 2; group++) {
-            const uint32_t above = group ? upper.z : upper.x, above_signs = group ? upper.w : upper.y;
-            const uint32_t below = group ? lower.z : lower.x, below_signs = group ? lower.w : lower.y;
-            int c[4] = {0, 0, 0, 0};
+            const uint4 u = first.upper, l = first.lower, v = second.upper, m = second.lower;
+            const uint32_t codes[4] = {group ? u.z : u.x, group ? l.z : l.x, group ? v.z : v.x, group ? m.z : m.x};
+            const uint32_t signs[4] = {group ? u.w : u.y, group ? l.w : l.y, group ? v.w : v.y, group ? m.w : m.y};
+            int c[4] = {0, 0, 0, 0}, d[4] = {0, 0, 0, 0};
 #pragma unroll
-            for (int eight = 0; eight < 4; eight++) {
-                const uint32_t up = nibbles(tables, own, above, above_signs, eight), low = nibbles(tables, own, below, below_signs, eight);
-                const uint32_t a[4] = {values(up), values(low), values(up >> 16), values(low >> 16)};
-                const uint4 &b = row[group * 2 + eight / 2];
-                multiply_signed(c, a, eight & 1 ? b.z : b.x, eight & 1 ? b.w : b.y);
+            for (int half = 0; half < 2; half++) {
+                const uint4 b = load_shared_16(row + 32 * group + 16 * half);
+                multiply_eight(c, own, 2 * half, codes[0], signs[0], codes[1], signs[1], b.x, b.y);
+                multiply_eight(d, own, 2 * half, codes[2], signs[2], codes[3], signs[3], b.x, b.y);
+                multiply_eight(c, own, 2 * half + 1, codes[0], signs[0], codes[1], signs[1], b.z, b.w);
+                multiply_eight(d, own, 2 * half + 1, codes[2], signs[2], codes[3], signs[3], b.z, b.w);
             }
-            part[0] = fmaf((float)(2 * (above_signs >> 28) + 1), (float)both(c[0], c[1]), part[0]);
-            part[1] = fmaf((float)(2 * (below_signs >> 28) + 1), (float)both(c[2], c[3]), part[1]);
+            add(first_part, c, signs[0], signs[1]);
+            add(second_part, d, signs[2], signs[3]);
         }
-        part[0] *= half_low(factors) * 0.125f;
-        part[1] *= half_high(factors) * 0.125f;
-    }
-
-    // The lane's 64 channels of a block of activations; `plane` from own_plane.
-    static __device__ __forceinline__ void load_row(uint4 (&row)[4], uint32_t plane) {
-        const uint32_t t = threadIdx.x & 3, at = plane + 64 * t + (t >> 1) * 16;
-#pragma unroll
-        for (int i = 0; i < 4; i++) row[i] = load_shared_16(at + 16 * i);
+        first_part[0] *= half_low(first.factors) * 0.125f, first_part[1] *= half_high(first.factors) * 0.125f;
+        second_part[0] *= half_low(second.factors) * 0.125f, second_part[1] *= half_high(second.factors) * 0.125f;
     }
 };
-
-// Eight threads of a warp fill an entry's copies.
-static __device__ __forceinline__ void fill_few_tables(uint8_t *tables) {
-    const uint32_t at = shared_address(tables), eighth = threadIdx.x & 7;
-    for (uint32_t i = threadIdx.x / 8; i < 384; i += blockDim.x / 8) {
-        const uint32_t entry = iq2_table_entry(i);
-        store_shared_16(at + i * 128 + eighth * 16, make_uint4(entry, entry, entry, entry));
-    }
-}
 
 struct FewQ2_K {
     enum { TILE = 1344 };

@@ -2,8 +2,8 @@
 // with the shared expert's last product. Routed experts are IQ2_XXS (gate, up) and Q2_K (down), the shared one Q8_0.
 //
 // Both read what the launch before last has written before they wait for the last one: a kernel here lets the next start
-// only when its own wait is over. Each block of threads of few_up finds out its rows' routes
-// itself; its first one leaves them for few_down.
+// only when its own wait is over. Each block of threads of few_up finds out its rows' routes itself; its first one leaves
+// them for few_down.
 #include "few_merge.cuh"
 #include "merge_values.cuh"
 #include "route.cuh"
@@ -48,90 +48,122 @@ static __device__ __forceinline__ float activated(float gate, float up, float cl
     return capped * sigmoid(capped) * fminf(fmaxf(up, -clamp), clamp);
 }
 
-// Shared memory: tables; zeros; the row's planes, block by block; scales.
-#define UP_ZEROS FEW_TABLES
-#define UP_PLANES (UP_ZEROS + PLANE + 32)
+// A block of threads of few_up has a multiprocessor for itself, but for the registers of 128 threads. Up to UP_ITEMS panels
+// of 16 outputs of routed experts are taken at once, by two times eight warps; each of the eight has an eighth of the channels.
+#define UP_WARPS 16
+#define UP_SHARING 8
+#define UP_SLOTS (UP_WARPS / UP_SHARING)
+#define UP_ITEMS 6
+#define UP_ENTRIES (384 / (UP_WARPS * 32 / 8))
+
+// Shared memory: zeros; the row's planes, block by block; scales; tables.
+#define UP_PLANES (PLANE + 32)
 
 static __device__ __forceinline__ void clear_zeros(uint32_t at) {
     for (uint32_t i = threadIdx.x; i < PLANE / 4; i += blockDim.x) store_shared_4(at + 4 * i, 0);
 }
 
+// A block of gate and linear part.
+struct UpPair {
+    FewIQ2_XXS gate, up;
+};
+
 extern __shared__ __align__(128) uint8_t shared[];
 
-extern "C" __global__ void __launch_bounds__(FEW_THREADS, 3) few_up(const __grid_constant__ Up u) {
-    __shared__ float results[2][FEW_WARPS][2][PANEL];
+// As many registers as 640 threads would leave each.
+extern "C" __global__ void __launch_bounds__(640, 1) few_up(const __grid_constant__ Up u) {
+    __shared__ float results[UP_ITEMS][UP_SHARING][2][PANEL];
     __shared__ Routes routes;
     __shared__ double mixes[PARTIALS];
     const uint32_t before = u.mixes.partials ? u.mixes.rows : 0;
     // Mixes were there before the launch in front of this one began.
     if (blockIdx.x < before) return merge_values(u.mixes, blockIdx.x, mixes);
-    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, base = shared_address(shared), own = blockIdx.x - before, others = gridDim.x - before;
-    const uint32_t blocks = few_blocks(u.columns), panels = u.outputs / PANEL, items = u.router.rows * EXPERTS_USED * panels;
-    const uint32_t begin = (uint32_t)((uint64_t)own * items / others), end = (uint32_t)((uint64_t)(own + 1) * items / others);
-    const uint32_t planes = base + UP_PLANES, scales = planes + blocks * ROW_PLANES;
-    const auto stage_row = [&](uint32_t row) {
-        stage_all<2>(
-            blocks, [&](float (&x)[8], uint32_t i) { load_eight(x, u.input + (size_t)row * u.columns, i * CHANNELS + 8 * lane, u.columns); },
-            [&](const float (&x)[8], uint32_t i) {
-                const float scale = stage_eight(planes + i * ROW_PLANES, 0, x);
-                if (lane == 0) store_shared_4(scales + 4 * i, __float_as_uint(scale));
-            });
+    const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, slot = warp / UP_SHARING, eighth = warp % UP_SHARING;
+    const uint32_t own = blockIdx.x - before, others = gridDim.x - before, base = shared_address(shared);
+    const uint32_t blocks = few_blocks(u.columns), panels = u.outputs / PANEL, of_row = EXPERTS_USED * panels, items = u.router.rows * of_row;
+    const uint32_t begin = own * items / others, end = (own + 1) * items / others;
+    const uint32_t planes = base + UP_PLANES, scales = planes + blocks * ROW_PLANES, tables = (scales + 4 * blocks + FEW_GRID - 1) & ~(FEW_GRID - 1u);
+    // `x`: the lane's channels of the warp's first block.
+    const auto load_row = [&](float (&x)[8], uint32_t row, uint32_t i) { load_eight(x, u.input + (size_t)row * u.columns, i * CHANNELS + 8 * lane, u.columns); };
+    const auto stage_row = [&](uint32_t row, float (&x)[8]) {
+        for (uint32_t i = warp; i < blocks; i += UP_WARPS) {
+            if (i != warp) load_row(x, row, i);
+            const float scale = stage_eight(planes + i * ROW_PLANES, 0, x);
+            if (lane == 0) store_shared_4(scales + 4 * i, __float_as_uint(scale));
+        }
         __syncthreads();
     };
-    fill_few_tables(shared);
-    clear_zeros(base + UP_ZEROS);
-    uint32_t row = begin / panels / EXPERTS_USED;
-    if (begin < end) stage_row(row);
+    // Eight threads of a warp fill an entry's copies. All entries are asked for at once, and the row.
+    uint32_t entries[UP_ENTRIES], row = begin / of_row;
+    float x[8];
+#pragma unroll
+    for (uint32_t i = 0; i < UP_ENTRIES; i++) entries[i] = iq2_table_entry(i * (UP_WARPS * 32 / 8) + threadIdx.x / 8);
+    if (begin < end && warp < blocks) load_row(x, row, warp);
+    clear_zeros(base);
+#pragma unroll
+    for (uint32_t i = 0; i < UP_ENTRIES; i++)
+        store_shared_16(tables + (i * (UP_WARPS * 32 / 8) + threadIdx.x / 8) * 128 + threadIdx.x % 8 * 16, make_uint4(entries[i], entries[i], entries[i], entries[i]));
+    if (begin < end) stage_row(row, x);
     wait_for_previous();
     let_next_start();
     routes.find(u.router, own == 0);
-    const auto panel_of = [&](uint32_t item) { return routes.experts[item / panels] * panels + item % panels; };
-    uint32_t item = begin, block = warp;
-    if (block >= blocks) item = end;
-    FewIQ2_XXS next_gate, next_up;
-    uint32_t panel = 0;
+    // A turn: items of one row. What is loaded next runs ahead of what is multiplied, from turn to turn.
+    const auto turn_end = [&](uint32_t from) { return min(min(end, from + UP_ITEMS), (from / of_row + 1) * of_row); };
+    uint32_t item = begin + slot, limit = turn_end(begin), block = eighth, panel = 0;
     const auto find = [&]() {
-        if (item < end) panel = panel_of(item);
+        while (item >= limit && limit < end) item = limit + slot, limit = turn_end(limit);
+        if (item >= limit || eighth >= blocks) item = end;
+        else panel = routes.experts[item / panels] * panels + item % panels;
+    };
+    const auto load = [&](UpPair &pair) {
+        if (item >= end) return;
+        pair.gate.load(u.gate, u.columns, panel, block), pair.up.load(u.up, u.columns, panel, block);
+        block += UP_SHARING;
+        if (block >= blocks) block = eighth, item += UP_SLOTS, find();
     };
     find();
-    if (item < end) next_gate.load(u.gate, u.columns, panel, block), next_up.load(u.up, u.columns, panel, block);
-    for (uint32_t current = begin; current < end; current++) {
-        if (current / panels / EXPERTS_USED != row) {
-            row = current / panels / EXPERTS_USED;
-            __syncthreads();
-            stage_row(row);
+    UpPair first, second;
+    load(first), load(second);
+    // The lane's copy of tables, and its channels of a block, or zeros.
+    const uint32_t copy = tables | lane * 4, channels = 64 * t + (t >> 1) * 16;
+    bool is_second = false;
+    for (uint32_t from = begin, to; from < end; from = to) {
+        to = turn_end(from);
+        if (from / of_row != row) {
+            row = from / of_row;
+            if (warp < blocks) load_row(x, row, warp);
+            stage_row(row, x);
         }
-        float gate[2] = {0, 0}, up[2] = {0, 0};
-        while (item == current) {
-            const uint32_t now = block;
-            block += FEW_WARPS;
-            if (block >= blocks) block = warp, item++, find();
-            uint4 x[4];
-            FewIQ2_XXS::load_row(x, own_plane(planes + now * ROW_PLANES, base + UP_ZEROS));
-            const float scale = load_shared_float(scales + 4 * now);
-            float part[2];
-            next_gate.multiply(part, x, shared);
-            if (item < end) next_gate.load(u.gate, u.columns, panel, block);
-            gate[0] = fmaf(part[0], scale, gate[0]), gate[1] = fmaf(part[1], scale, gate[1]);
-            next_up.multiply(part, x, shared);
-            if (item < end) next_up.load(u.up, u.columns, panel, block);
-            up[0] = fmaf(part[0], scale, up[0]), up[1] = fmaf(part[1], scale, up[1]);
-        }
-        const uint32_t turn = current & 1, g = lane >> 2;
-        gate[0] = sum_of_four(gate[0]), gate[1] = sum_of_four(gate[1]), up[0] = sum_of_four(up[0]), up[1] = sum_of_four(up[1]);
-        if (!(lane & 3)) {
-            results[turn][warp][0][g] = gate[0], results[turn][warp][0][g + 8] = gate[1];
-            results[turn][warp][1][g] = up[0], results[turn][warp][1][g + 8] = up[1];
+        for (uint32_t current = from + slot; current < to; current += UP_SLOTS) {
+            float gate[2] = {0, 0}, up[2] = {0, 0};
+            const auto multiply = [&](UpPair &pair, uint32_t now) {
+                float gates[2], ups[2];
+                FewIQ2_XXS::multiply_both(gates, ups, pair.gate, pair.up, own_plane(planes + now * ROW_PLANES, base) + channels, copy);
+                load(pair);
+                const float scale = load_shared_float(scales + 4 * now);
+                gate[0] = fmaf(gates[0], scale, gate[0]), gate[1] = fmaf(gates[1], scale, gate[1]);
+                up[0] = fmaf(ups[0], scale, up[0]), up[1] = fmaf(ups[1], scale, up[1]);
+            };
+#pragma unroll 1
+            for (uint32_t now = eighth; now < blocks; now += UP_SHARING, is_second = !is_second) {
+                if (is_second) multiply(second, now);
+                else multiply(first, now);
+            }
+            gate[0] = sum_of_four(gate[0]), gate[1] = sum_of_four(gate[1]), up[0] = sum_of_four(up[0]), up[1] = sum_of_four(up[1]);
+            if (t == 0) {
+                results[current - from][eighth][0][g] = gate[0], results[current - from][eighth][0][g + 8] = gate[1];
+                results[current - from][eighth][1][g] = up[0], results[current - from][eighth][1][g + 8] = up[1];
+            }
         }
         __syncthreads();
-        // The warp that is last with its loads is not always the first here.
-        if (warp == current % FEW_WARPS && lane < PANEL) {
+        if (threadIdx.x < (to - from) * PANEL) {
+            const uint32_t which = threadIdx.x / PANEL, output = threadIdx.x % PANEL, route = (from + which) / panels;
             float sums[2] = {0, 0};
 #pragma unroll
-            for (int w = 0; w < FEW_WARPS; w++) sums[0] += results[turn][w][0][lane], sums[1] += results[turn][w][1][lane];
-            const uint32_t route = current / panels;
-            u.hidden[(size_t)route * u.outputs + current % panels * PANEL + lane] = activated(sums[0], sums[1], u.clamp) * routes.weights[route];
+            for (int w = 0; w < UP_SHARING; w++) sums[0] += results[which][w][0][output], sums[1] += results[which][w][1][output];
+            u.hidden[(size_t)route * u.outputs + (from + which) % panels * PANEL + output] = activated(sums[0], sums[1], u.clamp) * routes.weights[route];
         }
+        if (to < end) __syncthreads();
     }
 }
 

@@ -16,16 +16,19 @@ use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
 use ds4_units::TensorType;
 
-/// Shared memory of the tables of IQ2_XXS, a copy a bank, and of a plane of zeros.
-const TABLES: usize = 384 * 32 * 4;
+/// Where the tables of IQ2_XXS lie in shared memory, which have a copy a bank, and where they end.
+const TABLES: usize = 32 << 10;
+const UP_SHARED: usize = TABLES + 384 * 32 * 4;
+/// Shared memory below the tables that is not for a row: the kernel's own and the driver's.
+const UP_OWN: usize = 13 << 10;
+const UP_THREADS: u32 = 512;
+/// A plane of zeros.
 const ZEROS: usize = PLANE + 32;
 /// Bytes that a warp of `few_down` has for each routed row, and beside the shared expert's.
 const DOWN_ONE: usize = ROW_PLANES + 64;
 const DOWN_SCALES: usize = 64;
 /// Experts that a warp chooses from.
 const STACK_MAX: usize = 384;
-/// Blocks of threads of `few_up` for every multiprocessor.
-const UP_BLOCKS: usize = 3;
 /// Blocks of threads of `few_down` for every multiprocessor.
 const DOWN_BLOCKS: usize = 2;
 
@@ -139,7 +142,6 @@ struct Site<'a, B: Backend> {
     clamp: f32,
     hidden: usize,
     width: usize,
-    up_shared: usize,
     down_shared: usize,
 }
 
@@ -147,7 +149,7 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
     /// Nothing where these kernels do not take the experts.
     fn of([routed, shared]: [&'a Mlp<B>; 2], constants: &ExpertConstants, rows: &DeviceRows) -> Option<Site<'a, B>> {
         let (hidden, width) = (routed.gate.columns(), routed.gate.rows());
-        let up_shared = TABLES + ZEROS + blocks(hidden) * (ROW_PLANES + 4);
+        let up_row = ZEROS + blocks(hidden) * (ROW_PLANES + size_of::<f32>());
         let down_shared = ZEROS + WARPS * (2 * DOWN_ONE + rows.len() * ROW_PLANES + DOWN_SCALES);
         let is = |matrices: &[&DeviceMatrix], kind| matrices.iter().all(|matrix| matrix.kind() == kind);
         let takes = rows.len() <= ROWS_MAX
@@ -159,8 +161,9 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
             && shared.gate.rows() == width
             && width.is_multiple_of(PANEL)
             && hidden.is_multiple_of(PANEL)
-            && up_shared.max(down_shared) <= SHARED_MAX;
-        takes.then_some(Site { routed, shared, clamp: constants.clamp, hidden, width, up_shared, down_shared })
+            && UP_OWN + up_row <= TABLES
+            && down_shared <= SHARED_MAX;
+        takes.then_some(Site { routed, shared, clamp: constants.clamp, hidden, width, down_shared })
     }
 
     /// Room for what gates and linear parts make.
@@ -182,10 +185,10 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
             clamp: self.clamp,
             reserved: 0,
         };
-        // All blocks of threads at once: those that make merge values are some of them.
-        let most = (UP_BLOCKS * device.gpu.multiprocessors() as usize).saturating_sub(mixes.blocks()).max(1);
+        // A block of threads a multiprocessor: those that make merge values are some of them.
+        let most = (device.gpu.multiprocessors() as usize).saturating_sub(mixes.blocks()).max(1);
         let blocks = most.min(rows.len() * EXPERTS_USED * panels(self.width)) + mixes.blocks();
-        let launch = Launch::new(blocks as u32, THREADS).shared(self.up_shared as u32).overlap();
+        let launch = Launch::new(blocks as u32, UP_THREADS).shared(UP_SHARED as u32).overlap();
         // SAFETY: the router has logits for every expert, or six experts and weights a row, and ids past the stack are taken
         // as its last; the matrices have the shapes that were checked; `between` has six results a row. `rows` and mixes
         // were there before the launch of the router's product, which was waited for.
