@@ -97,6 +97,9 @@ static __device__ __forceinline__ void copies_done() {
     asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
 }
 
+// Asks for a line of 128 bytes in the second-level cache.
+static __device__ __forceinline__ void prefetch_line(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 // With programmatic launches: what follows may start; what came before has ended and is visible.
 static __device__ __forceinline__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 static __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

@@ -29,16 +29,11 @@ static __device__ __forceinline__ uint32_t order(float x) {
     return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
 }
 
-// The best six of a row's experts by score and bias, the lower id of equals: lane `rank` gets its expert. A lane keeps
-// the scores of every 32nd in registers.
-template <uint32_t EACH> static __device__ __forceinline__ uint32_t best_experts(const float *logits, const float *bias, uint32_t stack) {
+// The six largest of a row's keys, the lower id of equals: lane `rank` gets its expert. A lane has every 32nd, and 0 where
+// there is none.
+template <uint32_t EACH> static __device__ __forceinline__ uint32_t best_keys(uint32_t (&keys)[EACH], uint32_t stack) {
     const uint32_t lane = threadIdx.x & 31;
-    uint32_t keys[EACH], chosen = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < EACH; i++) {
-        const uint32_t id = i * 32 + lane;
-        keys[i] = id < stack ? order(score(logits[id]) + (bias ? bias[id] : 0)) : 0;
-    }
+    uint32_t chosen = 0;
 #pragma unroll
     for (uint32_t rank = 0; rank < EXPERTS_USED; rank++) {
         uint32_t best = keys[0], place = 0;
@@ -55,6 +50,25 @@ template <uint32_t EACH> static __device__ __forceinline__ uint32_t best_experts
     return min(chosen, stack - 1);
 }
 
+// The best of a row's experts by score and bias.
+template <uint32_t EACH> static __device__ __forceinline__ uint32_t best_experts(const float *logits, const float *bias, uint32_t stack) {
+    const uint32_t lane = threadIdx.x & 31;
+    uint32_t keys[EACH];
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+        const uint32_t id = i * 32 + lane;
+        keys[i] = id < stack ? order(score(logits[id]) + (bias ? bias[id] : 0)) : 0;
+    }
+    return best_keys<EACH>(keys, stack);
+}
+
+// A lane's weight from the score of its expert; every lane takes part.
+static __device__ __forceinline__ float weight_of(float own, float scale) {
+    float sum = 0;
+    for (int rank = 0; rank < EXPERTS_USED; rank++) sum += __shfl_sync(0xffffffffu, own, rank);
+    return own / fmaxf(sum, SMALLEST_SUM) * scale;
+}
+
 // Routes of a row by a warp: lane `rank` gets an expert and its weight. A lane has `EACH` of the experts at most.
 template <uint32_t EACH> static __device__ __forceinline__ uint32_t route_row(const Router &router, uint32_t row, float &weight) {
     const uint32_t lane = threadIdx.x & 31;
@@ -67,9 +81,6 @@ template <uint32_t EACH> static __device__ __forceinline__ uint32_t route_row(co
     } else {
         chosen = best_experts<EACH>(logits, router.bias, router.stack);
     }
-    const float own = lane < EXPERTS_USED ? score(logits[chosen]) : 0;
-    float sum = 0;
-    for (int rank = 0; rank < EXPERTS_USED; rank++) sum += __shfl_sync(0xffffffffu, own, rank);
-    weight = own / fmaxf(sum, SMALLEST_SUM) * router.scale;
+    weight = weight_of(lane < EXPERTS_USED ? score(logits[chosen]) : 0, router.scale);
     return chosen;
 }

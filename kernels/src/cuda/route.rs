@@ -56,10 +56,11 @@ pub(super) struct Router {
 unsafe impl bytemuck::NoUninit for Router {}
 
 impl Router {
-    /// Chooses by these logits, and leaves what it chooses in `routes`.
+    /// Chooses for `rows` rows from `stack` experts, by logits that are still to be named, and leaves what it chooses in
+    /// `routes`.
     pub(super) fn new<B>(
         device: &Device,
-        logits: &DeviceRows,
+        [rows, stack]: [usize; 2],
         routing: &Routing<B>,
         constants: &ExpertConstants,
         routes: &DeviceRoutes,
@@ -72,27 +73,16 @@ impl Router {
             Routing::ByToken(table) => (DevicePtr(0), table.ids.address()),
         };
         Router {
-            logits: logits.address(),
+            logits: DevicePtr(0),
             bias,
             fixed,
             tokens: device.step().tokens,
             experts: routes.experts(),
             weights: routes.weights(),
-            rows: logits.len() as u32,
-            stack: logits.width() as u32,
+            rows: rows as u32,
+            stack: stack as u32,
             scale: constants.weight_scale,
             reserved: 0,
-        }
-    }
-
-    /// What was chosen from `stack` experts before.
-    pub(super) fn chosen(routes: &DeviceRoutes, stack: usize) -> Router {
-        Router {
-            experts: routes.experts(),
-            weights: routes.weights(),
-            rows: routes.rows() as u32,
-            stack: stack as u32,
-            ..Router::default()
         }
     }
 }
@@ -147,7 +137,8 @@ where
     let (rows, stack) = (logits.len(), logits.width());
     assert!(stack <= STACK_MAX, "{stack} experts are more than the {STACK_MAX} that a launch can route to");
     let routes = DeviceRoutes::room(device, rows);
-    let router = Router::new(device, logits, routing, constants, &routes);
+    let router = Router::new(device, [rows, stack], routing, constants, &routes);
+    let router = Router { logits: logits.address(), ..router };
     let start = Launch::new(rows.div_ceil(WARPS) as u32, (WARPS * 32) as u32).overlap();
     // SAFETY: the lists were made for `rows` rows, the step has a token for each, and tokens lie in the vocabulary,
     // which is what the table covers.

@@ -267,6 +267,7 @@ fn part_of(operation: Part, kernel: &str) -> Part {
         Part::Attention if !kernel.starts_with("attend") => Part::HeadProduct,
         Part::ExpertsUp => match () {
             () if kernel.starts_with("route") => Part::Choice,
+            () if has("route") => Part::RouterProduct,
             () if has("group") || has("gather") || has("combine") => Part::Gathering,
             () if has("products") => Part::SharedUp,
             () if has("f16") => Part::RouterProduct,

@@ -2,13 +2,13 @@
 
 use super::enter::{self, DueMixes};
 use super::merge::{self, MergeArgument};
-use super::products::multiply_all;
+use super::route::{self, STACK_MAX};
 use super::{PANEL, PLANE, ROW_PLANES, ROWS_FEW, ROWS_MAX, SHARED_MAX, THREADS, WARPS, blocks, panels};
 use crate::backend::{Backend, Experts, HyperSite, Mlp};
 use crate::cuda::device::Device;
 use crate::cuda::loader::Loader;
 use crate::cuda::matrix::DeviceMatrix;
-use crate::cuda::route::{DeviceRoutes, ExpertTable, Router};
+use crate::cuda::route::{DeviceRoutes, ExpertTable};
 use crate::cuda::rows::DeviceRows;
 use crate::cuda::vector::DeviceVector;
 use crate::experts::{EXPERTS_USED, ExpertConstants};
@@ -27,8 +27,6 @@ const ZEROS: usize = PLANE + 32;
 /// Bytes that a warp of `few_down` has for each routed row, and beside the shared expert's.
 const DOWN_ONE: usize = ROW_PLANES + 64;
 const DOWN_SCALES: usize = 64;
-/// Experts that a warp chooses from.
-const STACK_MAX: usize = 384;
 /// Blocks of threads of `few_down` for every multiprocessor.
 const DOWN_BLOCKS: usize = 2;
 
@@ -54,11 +52,16 @@ impl Kernels {
 struct Up {
     input: DevicePtr,
     routed: [DevicePtr; 2],
+    shared: [DevicePtr; 2],
     hidden: DevicePtr,
-    router: Router,
+    shared_hidden: DevicePtr,
+    experts: DevicePtr,
+    weights: DevicePtr,
     mixes: DueMixes,
     columns: u32,
     outputs: u32,
+    rows: u32,
+    stack: u32,
     clamp: f32,
     reserved: u32,
 }
@@ -69,7 +72,7 @@ struct Up {
 struct Down {
     merge: MergeArgument,
     hidden: DevicePtr,
-    shared: [DevicePtr; 2],
+    shared_hidden: DevicePtr,
     down: DevicePtr,
     shared_down: DevicePtr,
     out: DevicePtr,
@@ -78,13 +81,11 @@ struct Down {
     outputs: u32,
     rows: u32,
     stack: u32,
-    clamp: f32,
-    reserved: u32,
 }
 
-// SAFETY: addresses, structures without gaps whose sizes are multiples of 8, and four words: every byte belongs to a field.
+// SAFETY: addresses, a structure without gaps whose size is a multiple of 8, and six words: every byte belongs to a field.
 unsafe impl bytemuck::NoUninit for Up {}
-// SAFETY: a structure without gaps whose size is a multiple of 8, seven addresses and six words.
+// SAFETY: a structure without gaps whose size is a multiple of 8, six addresses and four words.
 unsafe impl bytemuck::NoUninit for Down {}
 
 /// `shared(x) + sum of weight * expert(x)` for every row, if these kernels take the experts.
@@ -96,12 +97,11 @@ pub(in crate::cuda) fn routed<B: Backend<Matrix = DeviceMatrix>>(
     rows: &DeviceRows,
 ) -> Option<DeviceRows> {
     let site = Site::of([routed, shared], constants, rows)?;
-    let products = multiply_all(device, &[&shared.gate, &shared.up], rows)?;
     let out = device.rows(rows.len(), site.hidden);
-    let router = Router::chosen(routes, routed.gate.stack());
-    let between = site.between(device, rows.len());
-    site.up(device, router, rows, &between, DueMixes::default());
-    site.down(device, &products, routes, &between, (MergeArgument::default(), out.address()));
+    let between = Between::room(device, rows.len(), site.width);
+    // Rows and routes may be the last launch's.
+    site.up(device, routes, rows, &between, DueMixes::default(), |launch| launch);
+    site.down(device, routes, &between, (MergeArgument::default(), out.address()));
     Some(out)
 }
 
@@ -120,19 +120,28 @@ where
     let Some(site) = site.filter(|site| merge::takes(into[0], site.hidden)) else {
         return false;
     };
-    let matrices = [experts.router, &experts.shared.gate, &experts.shared.up];
-    let Some(mut products) = multiply_all(device, &matrices, rows) else {
+    let Some(choice) = route::route(device, experts.router, experts.routing, experts.constants, rows) else {
         return false;
     };
-    let logits = products.remove(0);
-    let routes = DeviceRoutes::room(device, rows.len());
-    let router = Router::new(device, &logits, experts.routing, experts.constants, &routes);
-    let between = site.between(device, rows.len());
-    // The mixes that merge values are made of are given back with the streams that were.
-    site.up(device, router, rows, &between, enter::due(into[1]));
+    let between = Between::room(device, rows.len(), site.width);
+    // The mixes that merge values are made of are given back with the streams that were. Rows and mixes were there before
+    // the launch of the router, which was waited for.
+    site.up(device, &choice.routes, rows, &between, enter::due(into[1]), Launch::overlap);
     let merging = merge::merging(device, into, next);
-    site.down(device, &products, &routes, &between, (merging, DevicePtr(0)));
+    site.down(device, &choice.routes, &between, (merging, DevicePtr(0)));
     true
+}
+
+/// What gates and linear parts make: of every route, and of the shared expert.
+struct Between {
+    hidden: DeviceRows,
+    shared: DeviceRows,
+}
+
+impl Between {
+    fn room(device: &Device, len: usize, width: usize) -> Between {
+        Between { hidden: device.rows(len, EXPERTS_USED * width), shared: device.rows(len, width) }
+    }
 }
 
 /// A site's experts, and what its launches need.
@@ -166,62 +175,68 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
         takes.then_some(Site { routed, shared, clamp: constants.clamp, hidden, width, down_shared })
     }
 
-    /// Room for what gates and linear parts make.
-    fn between(&self, device: &Device, len: usize) -> DeviceRows {
-        device.rows(len, EXPERTS_USED * self.width)
-    }
-
-    /// Starts the first kernel. `mixes`: merge values that it makes as well.
-    fn up(&self, device: &Device, router: Router, rows: &DeviceRows, between: &DeviceRows, mixes: DueMixes) {
-        let routed = self.routed;
+    /// Starts the first kernel. `mixes`: merge values that it makes as well. `overlap`: whether it may begin beside the launch
+    /// in front of it, which then has to be that of the routes, and to have waited for the one that made the rows.
+    fn up(
+        &self,
+        device: &Device,
+        routes: &DeviceRoutes,
+        rows: &DeviceRows,
+        between: &Between,
+        mixes: DueMixes,
+        overlap: impl FnOnce(Launch) -> Launch,
+    ) {
+        let (routed, shared) = (self.routed, self.shared);
         let up = Up {
             input: rows.address(),
             routed: [routed.gate.address(), routed.up.address()],
-            hidden: between.address(),
-            router,
+            shared: [shared.gate.address(), shared.up.address()],
+            hidden: between.hidden.address(),
+            shared_hidden: between.shared.address(),
+            experts: routes.experts(),
+            weights: routes.weights(),
             mixes,
             columns: self.hidden as u32,
             outputs: self.width as u32,
+            rows: rows.len() as u32,
+            stack: routed.gate.stack() as u32,
             clamp: self.clamp,
             reserved: 0,
         };
         // A block of threads a multiprocessor: those that make merge values are some of them.
         let most = (device.gpu.multiprocessors() as usize).saturating_sub(mixes.blocks()).max(1);
         let blocks = most.min(rows.len() * EXPERTS_USED * panels(self.width)) + mixes.blocks();
-        let launch = Launch::new(blocks as u32, UP_THREADS).shared(UP_SHARED as u32).overlap();
-        // SAFETY: the router has logits for every expert, or six experts and weights a row, and ids past the stack are taken
-        // as its last; the matrices have the shapes that were checked; `between` has six results a row. `rows` and mixes
-        // were there before the launch of the router's product, which was waited for.
+        let launch = overlap(Launch::new(blocks as u32, UP_THREADS).shared(UP_SHARED as u32));
+        // SAFETY: six experts and weights a row, and ids past the stack are taken as its last; the matrices have the shapes
+        // that were checked; `between` has six results a row, and the shared expert's. What is read before the launch in
+        // front of this one is waited for was there before that one began.
         unsafe { device.launch(&device.kernels.few.experts.up, launch, &Args::new().with(up)) };
     }
 
-    /// Starts the second kernel. `products`: of the shared expert's gate and linear part.
+    /// Starts the second kernel.
     fn down(
         &self,
         device: &Device,
-        products: &[DeviceRows],
         routes: &DeviceRoutes,
-        between: &DeviceRows,
+        between: &Between,
         (merge, out): (MergeArgument, DevicePtr),
     ) {
         let down = Down {
             merge,
-            hidden: between.address(),
-            shared: [products[0].address(), products[1].address()],
+            hidden: between.hidden.address(),
+            shared_hidden: between.shared.address(),
             down: self.routed.down.address(),
             shared_down: self.shared.down.address(),
             out,
             experts: routes.experts(),
             columns: self.width as u32,
             outputs: self.hidden as u32,
-            rows: between.len() as u32,
+            rows: between.shared.len() as u32,
             stack: self.routed.down.stack() as u32,
-            clamp: self.clamp,
-            reserved: 0,
         };
         let blocks = panels(self.hidden).min(DOWN_BLOCKS * device.gpu.multiprocessors() as usize);
         let launch = Launch::new(blocks as u32, THREADS).shared(self.down_shared as u32).overlap();
-        let kernel = &device.kernels.few.experts.down[usize::from(between.len() > ROWS_FEW)];
+        let kernel = &device.kernels.few.experts.down[usize::from(between.shared.len() > ROWS_FEW)];
         // SAFETY: as above; the launch before it has filled `between`; there is a result for every row, or streams.
         unsafe { device.launch(kernel, launch, &Args::new().with(down)) };
     }

@@ -4,6 +4,7 @@ mod enter;
 mod experts;
 mod merge;
 mod products;
+mod route;
 mod select;
 mod settle;
 
@@ -32,6 +33,8 @@ const CHANNELS: usize = 256;
 /// Shared memory of a row's block of channels in fixed point.
 const ROW_PLANES: usize = 2 * PLANE;
 const PLANE: usize = 288;
+/// The same as pairs of half floats.
+const ROW_HALVES: usize = 2 * 576;
 /// Dynamic shared memory that a block of threads may ask for: what every architecture has, less what kernels have
 /// of their own.
 const SHARED_MAX: usize = 80 << 10;
@@ -40,6 +43,7 @@ pub(crate) struct Kernels {
     enter: enter::Kernels,
     experts: experts::Kernels,
     products: products::Kernels,
+    route: route::Kernels,
     select: select::Kernels,
     settle: settle::Kernels,
 }
@@ -50,6 +54,7 @@ impl Kernels {
             enter: enter::Kernels::load(loader)?,
             experts: experts::Kernels::load(loader)?,
             products: products::Kernels::load(loader)?,
+            route: route::Kernels::load(loader)?,
             select: select::Kernels::load(loader)?,
             settle: settle::Kernels::load(loader)?,
         })

@@ -2,7 +2,7 @@
 
 use super::enter;
 use super::merge::{self, MergeArgument};
-use super::{CHANNELS, PANEL, ROW_PLANES, ROWS_FEW, ROWS_MAX, SHARED_MAX, THREADS, WARPS, blocks, panels};
+use super::{CHANNELS, PANEL, ROW_HALVES, ROW_PLANES, ROWS_FEW, ROWS_MAX, SHARED_MAX, THREADS, WARPS, blocks, panels};
 use crate::backend::{Backend, HyperSite};
 use crate::cuda::device::Device;
 use crate::cuda::loader::Loader;
@@ -15,8 +15,6 @@ use ds4_units::TensorType;
 
 /// Matrices of a launch at most.
 const JOBS: usize = 8;
-/// Shared memory of a row's block of channels as pairs of half floats.
-const ROW_HALVES: usize = 2 * 576;
 /// Outputs that keep the device busy; for fewer there are kernels that cut channels across blocks of threads.
 const OUTPUTS_MIN: usize = 64;
 /// Blocks of channels of all rows that can be normalised.
