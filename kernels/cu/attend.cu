@@ -93,16 +93,14 @@ static __device__ __forceinline__ void load_queries(const Attention &a, uint32_t
 static const uint32_t PARTS_MAX = 2;
 
 static __device__ __forceinline__ void part_barrier(uint32_t part, uint32_t threads) {
+    // The instruction wants whole warps at once.
+    __syncwarp();
     asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "r"(threads) : "memory");
 }
 
-// The same from queries as they were multiplied. The part's threads all take part.
-static __device__ __forceinline__ void load_raw_queries(const Attention &a, uint32_t row, uint32_t head, uint32_t part, uint32_t slice,
-                                                          const Turn *turns, uint32_t high[4][4], uint32_t low[4][4]) {
-    __shared__ float squares[PARTS_MAX][HEADS][8];
-    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = threadIdx.x % 4, slices = a.width / SLICE;
-    float2 pairs[4][4];
-    float sums[2] = {0.0f, 0.0f};
+// The lane's channels of queries as they were multiplied.
+static __device__ __forceinline__ void ask_for_queries(const Attention &a, uint32_t row, uint32_t head, uint32_t slice, float2 (&pairs)[4][4]) {
+    const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (uint32_t s = 0; s < 4; s++)
 #pragma unroll
@@ -110,8 +108,19 @@ static __device__ __forceinline__ void load_raw_queries(const Attention &a, uint
             const uint32_t own = head + g + 8 * (i % 2), channel = slice * SLICE + 16 * s + 2 * t + 8 * (i / 2);
             pairs[s][i] = {0.0f, 0.0f};
             if (own < a.heads) pairs[s][i] = *(const float2 *)(a.queries + ((size_t)row * a.heads + own) * a.width + channel);
-            sums[i % 2] = fmaf(pairs[s][i].x, pairs[s][i].x, fmaf(pairs[s][i].y, pairs[s][i].y, sums[i % 2]));
         }
+}
+
+// Normalises and turns them, and splits them into halves. The part's threads all take part.
+static __device__ __forceinline__ void prepare_queries(const Attention &a, uint32_t part, uint32_t slice, const Turn *turns, const float2 (&pairs)[4][4],
+                                                         uint32_t high[4][4], uint32_t low[4][4]) {
+    __shared__ float squares[PARTS_MAX][HEADS][8];
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = threadIdx.x % 4, slices = a.width / SLICE;
+    float sums[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (uint32_t s = 0; s < 4; s++)
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) sums[i % 2] = fmaf(pairs[s][i].x, pairs[s][i].x, fmaf(pairs[s][i].y, pairs[s][i].y, sums[i % 2]));
 #pragma unroll
     for (uint32_t half = 0; half < 2; half++) {
         sums[half] += __shfl_xor_sync(0xffffffffu, sums[half], 1);
@@ -191,24 +200,43 @@ template <typename Slice> static __device__ __forceinline__ void score(const uin
     }
 }
 
-// Scores of 32 rows to weights: a warp takes a head at a time, a lane a row.
+// Heads that a warp weighs at once: what they wait for overlaps.
+static const uint32_t WEIGHED = 2;
+
+// Scores of 32 rows to weights: a lane has a row.
 static __device__ __forceinline__ void weigh(const Places &at, uint32_t width, uint32_t slice, uint32_t first, uint32_t count) {
     const uint32_t lane = threadIdx.x % 32, warps = width / SLICE;
     const float scale = __fdiv_rn(1.0f, __fsqrt_rn((float)width)), nothing = __uint_as_float(0xff800000u);
-    for (uint32_t head = slice; head < HEADS; head += warps) {
-        float score = 0.0f;
-        for (uint32_t part = 0; part < warps; part++) score += at.score_at[(part * HEADS + head) * SCORE_STRIDE + lane];
-        score = first + lane < count ? score * scale : nothing;
-        float top = score;
-        for (uint32_t other = 16; other > 0; other /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, other));
-        const float before = at.top[head], now = fmaxf(before, top);
-        const float weight = exponential(score - now);
-        const float sum = sum_over_warp(weight), shrink = exponential(before - now);
-        const __half rounded = __float2half_rn(weight);
-        at.weight_at[head * SCORE_STRIDE + lane] = rounded;
-        at.weight_at[(HEADS + head) * SCORE_STRIDE + lane] = __float2half_rn(weight - __half2float(rounded));
-        __syncwarp();
-        if (lane == 0) at.top[head] = now, at.sum[head] = at.sum[head] * shrink + sum, at.shrink[head] = shrink;
+    for (uint32_t from = slice; from < HEADS; from += WEIGHED * warps) {
+        float score[WEIGHED], top[WEIGHED], before[WEIGHED], now[WEIGHED], weight[WEIGHED], sum[WEIGHED];
+        uint32_t head[WEIGHED];
+#pragma unroll
+        for (uint32_t i = 0; i < WEIGHED; i++) head[i] = min(from + i * warps, HEADS - 1), score[i] = 0.0f;
+        for (uint32_t part = 0; part < warps; part++)
+#pragma unroll
+            for (uint32_t i = 0; i < WEIGHED; i++) score[i] += at.score_at[(part * HEADS + head[i]) * SCORE_STRIDE + lane];
+#pragma unroll
+        for (uint32_t i = 0; i < WEIGHED; i++) score[i] = first + lane < count ? score[i] * scale : nothing, top[i] = score[i], before[i] = at.top[head[i]];
+#pragma unroll
+        for (uint32_t other = 16; other > 0; other /= 2)
+#pragma unroll
+            for (uint32_t i = 0; i < WEIGHED; i++) top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], other));
+#pragma unroll
+        for (uint32_t i = 0; i < WEIGHED; i++) now[i] = fmaxf(before[i], top[i]), weight[i] = exponential(score[i] - now[i]), sum[i] = weight[i];
+#pragma unroll
+        for (uint32_t other = 16; other > 0; other /= 2)
+#pragma unroll
+            for (uint32_t i = 0; i < WEIGHED; i++) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], other);
+#pragma unroll
+        for (uint32_t i = 0; i < WEIGHED; i++) {
+            if (from + i * warps >= HEADS) continue;
+            const float shrink = exponential(before[i] - now[i]);
+            const __half rounded = __float2half_rn(weight[i]);
+            at.weight_at[head[i] * SCORE_STRIDE + lane] = rounded;
+            at.weight_at[(HEADS + head[i]) * SCORE_STRIDE + lane] = __float2half_rn(weight[i] - __half2float(rounded));
+            __syncwarp();
+            if (lane == 0) at.top[head[i]] = now[i], at.sum[head[i]] = at.sum[head[i]] * shrink + sum[i], at.shrink[head[i]] = shrink;
+        }
     }
 }
 
@@ -259,7 +287,8 @@ template <typename Slice> static __device__ void attend(const Step &step, const 
     extern __shared__ __align__(16) uint8_t shared[];
     const Places at(shared, a.width, Slice::HAS_LOW);
     const uint32_t row = blockIdx.x, head = blockIdx.y * HEADS, slice = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
-    const Keys keys(a, step, row);
+    Keys keys(a, step, row);
+    keys.choose(row);
     const uint32_t tiles = (keys.count + KEYS - 1) / KEYS, each = (tiles + gridDim.z - 1) / gridDim.z;
     const uint32_t from = blockIdx.z * each, to = min(tiles, from + each);
     if (threadIdx.x < HEADS) at.top[threadIdx.x] = __uint_as_float(0xff800000u), at.sum[threadIdx.x] = 0.0f;
@@ -383,16 +412,21 @@ template <typename Slice> static __device__ void attend_raw(const Step &step, co
     if (threadIdx.x < PAIRS) turns[threadIdx.x] = turn_at(a.rope, threadIdx.x, step.positions[row]);
     if (threadIdx.x % threads < HEADS) at.top[threadIdx.x % threads] = __uint_as_float(0xff800000u), at.sum[threadIdx.x % threads] = 0.0f;
     __syncthreads();
+    Keys keys(a, step, row);
     wait_for_previous();
     let_next_start();
-    const Keys keys(a, step, row);
+    // Queries and the first rows are asked for together.
+    float2 pairs[4][4];
+    ask_for_queries(a, row, head, slice, pairs);
+    keys.choose(row);
     const uint32_t shares = gridDim.z * parts, tiles = (keys.count + KEYS - 1) / KEYS, each = (tiles + shares - 1) / shares;
     const uint32_t from = (blockIdx.z * parts + part) * each, to = min(tiles, from + each);
+    if (from < to) expand_rows<Slice>(keys, from * KEYS, slice, at);
     uint32_t high[4][4], low[4][4];
-    load_raw_queries(a, row, head, part, slice, turns, high, low);
+    prepare_queries(a, part, slice, turns, pairs, high, low);
     float sums[8][4] = {};
     for (uint32_t tile = from; tile < to; tile++) {
-        expand_rows<Slice>(keys, tile * KEYS, slice, at);
+        if (tile != from) expand_rows<Slice>(keys, tile * KEYS, slice, at);
         score<Slice>(high, low, slice, at);
         part_barrier(part, threads);
         weigh(at, a.width, slice, tile * KEYS, keys.count);

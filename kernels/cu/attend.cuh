@@ -35,12 +35,14 @@ struct Keys {
         const uint32_t position = step.positions[row];
         raw = min(position + 1 - min(a.oldest, position), WINDOW);
         first_raw = position + 1 - raw;
-        uint32_t compressed = a.ratio ? (position + 1) / a.ratio : 0;
-        if (a.chosen && a.counts[row] != ALL) {
-            compressed = a.counts[row];
-            chosen = a.chosen + (size_t)row * a.top;
-        }
-        count = raw + compressed;
+        count = raw + (a.ratio ? (position + 1) / a.ratio : 0);
+    }
+
+    // Which compressed rows, where the layer chooses: all of the above is known before that.
+    __device__ __forceinline__ void choose(uint32_t row) {
+        if (!a.chosen || a.counts[row] == ALL) return;
+        count = raw + a.counts[row];
+        chosen = a.chosen + (size_t)row * a.top;
     }
 
     // The step's own row of this key, or nothing.

@@ -317,7 +317,8 @@ attend_many(Step step, const __grid_constant__ Attention a, const __half *own, c
         barriers_ready();
     }
     __syncthreads();
-    const Keys keys(a, step, row);
+    Keys keys(a, step, row);
+    keys.choose(row);
     if (threadIdx.x >= CONSUMERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
         for (uint32_t tile = 0; tile * KEYS < keys.count; tile++) {
