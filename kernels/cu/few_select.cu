@@ -28,7 +28,7 @@ template <typename Key> static __device__ __forceinline__ void load_keys(Key (&k
 // The query's heads in shared memory, in the order of keys: halves, and where they are split what is left of them.
 template <typename Format, bool SPLIT> static __device__ __forceinline__ void prepare(const float *query, const Scoring &s, uint2 *to, const Turn (&turns)[2]) {
     const uint32_t heads = padded_heads(s.indexer.heads), lane = threadIdx.x % 32;
-#pragma unroll 4
+#pragma unroll 8
     for (uint32_t head = threadIdx.x / 32; head < heads; head += WARPS) {
         float value[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         if (head < s.indexer.heads) {
@@ -54,14 +54,21 @@ template <typename Format, typename Key, bool SPLIT> static __device__ __forcein
     const uint32_t visible = visible_rows(step, row, s.indexer.ratio), heads = padded_heads(s.indexer.heads), warps = gridDim.x * WARPS;
     const Segment &segment = step.segments[step.row_segments[row]];
     uint32_t first = (blockIdx.x * WARPS + threadIdx.x / 32) * KEYS_PER_WARP;
+    __shared__ Turn all_turns[PAIRS];
+    if (visible <= s.indexer.top) {
+        wait_for_previous();
+        return;
+    }
+    // An angle takes longer than anything else here: a lane has one.
+    if (threadIdx.x < PAIRS) all_turns[threadIdx.x] = turn_at(s.rope, threadIdx.x, step.positions[row]);
+    __syncthreads();
     Turn turns[2] = {};
     if (4 * lane >= WIDTH - ROTARY) {
         const uint32_t pair = 2 * lane - (WIDTH - ROTARY) / 2;
-        turns[0] = turn_at(s.rope, pair, step.positions[row]), turns[1] = turn_at(s.rope, pair + 1, step.positions[row]);
+        turns[0] = all_turns[pair], turns[1] = all_turns[pair + 1];
     }
     wait_for_previous();
     let_next_start();
-    if (visible <= s.indexer.top) return;
     Key keys[2];
     load_keys(keys, segment, s.indexer, first, visible);
     float *weights = (float *)(query + heads * WIDTH / (SPLIT ? 2 : 4));
@@ -85,24 +92,34 @@ template <typename Format, typename Key, bool SPLIT> static __device__ __forcein
         first += warps * KEYS_PER_WARP;
         if (first < visible) load_keys(keys, segment, s.indexer, first, visible);
         float sums[2] = {0.0f, 0.0f};
-        for (uint32_t group = 0; group < heads / 8; group++) {
-            float products[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        // Eight heads at a time wait for their products one after another; two times eight wait together.
+        const uint32_t groups = heads / 8;
+        for (uint32_t from = 0; from < groups; from += 2) {
+            float products[2][4] = {};
+            const uint32_t last = min(from + 1, groups - 1);
 #pragma unroll
-            for (uint32_t i = 0; i < STEPS; i++) {
-                const uint2 q = query[(group * STEPS + i) * 32 + lane];
-                multiply_add(products, high[i], q.x, q.y);
-                if (Key::HAS_LOW) multiply_add(products, low[i], q.x, q.y);
-                if (SPLIT) {
-                    const uint2 rest = query[heads * WIDTH / 4 + (group * STEPS + i) * 32 + lane];
-                    multiply_add(products, high[i], rest.x, rest.y);
+            for (uint32_t i = 0; i < STEPS; i++)
+#pragma unroll
+                for (uint32_t k = 0; k < 2; k++) {
+                    const uint32_t at = ((k ? last : from) * STEPS + i) * 32 + lane;
+                    const uint2 q = query[at];
+                    multiply_add(products[k], high[i], q.x, q.y);
+                    if (Key::HAS_LOW) multiply_add(products[k], low[i], q.x, q.y);
+                    if (SPLIT) {
+                        const uint2 rest = query[heads * WIDTH / 4 + at];
+                        multiply_add(products[k], high[i], rest.x, rest.y);
+                    }
                 }
-            }
 #pragma unroll
-            for (uint32_t i = 0; i < 2; i++) {
-                const float weight = weights[group * 8 + 2 * t + i];
+            for (uint32_t k = 0; k < 2; k++) {
+                if (from + k >= groups) continue;
 #pragma unroll
-                for (uint32_t half = 0; half < 2; half++)
-                    sums[half] = __fadd_rn(sums[half], __fmul_rn(weight, fmaxf(products[2 * half + i], 0.0f)));
+                for (uint32_t i = 0; i < 2; i++) {
+                    const float weight = weights[(from + k) * 8 + 2 * t + i];
+#pragma unroll
+                    for (uint32_t half = 0; half < 2; half++)
+                        sums[half] = __fadd_rn(sums[half], __fmul_rn(weight, fmaxf(products[k][2 * half + i], 0.0f)));
+                }
             }
         }
 #pragma unroll
