@@ -29,14 +29,15 @@ static __device__ __forceinline__ void gather_mixes(const Mixes &m, uint32_t row
     __syncthreads();
 }
 
-static __device__ __forceinline__ double root_of(const Mixes &m, const double *mixes) {
-    return 1.0 / sqrt(mixes[MIXES] / (double)(m.width * STREAMS) + (double)m.norm_epsilon);
+// One over the root of the streams' mean square.
+static __device__ __forceinline__ double root_of(const Mixes &m, double squares) {
+    return 1.0 / sqrt(squares / (double)(m.width * STREAMS) + (double)m.norm_epsilon);
 }
 
 // A warp balances the stream matrix.
 static __device__ __noinline__ void merge_values(const Mixes &m, uint32_t row, double *mixes) {
     gather_mixes(m, row, mixes);
-    const double root = root_of(m, mixes);
+    const double root = root_of(m, mixes[MIXES]);
     float *merge = m.merge + (size_t)row * MERGE;
     if (threadIdx.x < 32) {
         const uint32_t element = threadIdx.x % (STREAMS * STREAMS), i = 2 * STREAMS + element;
