@@ -31,7 +31,7 @@ static __device__ __forceinline__ void gather_mixes(const Mixes &m, uint32_t row
 
 // One over the root of the streams' mean square.
 static __device__ __forceinline__ double root_of(const Mixes &m, double squares) {
-    return 1.0 / sqrt(squares / (double)(m.width * STREAMS) + (double)m.norm_epsilon);
+    return rsqrt(squares * (1.0 / (double)(m.width * STREAMS)) + (double)m.norm_epsilon);
 }
 
 // A warp balances the stream matrix.
