@@ -413,6 +413,7 @@ template <typename Slice> static __device__ void attend_raw(const Step &step, co
     if (threadIdx.x % threads < HEADS) at.top[threadIdx.x % threads] = __uint_as_float(0xff800000u), at.sum[threadIdx.x % threads] = 0.0f;
     __syncthreads();
     Keys keys(a, step, row);
+    if (threadIdx.x == 0) prefetch_line(a.sinks + head);
     wait_for_previous();
     let_next_start();
     // Queries and the first rows are asked for together.

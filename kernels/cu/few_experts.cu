@@ -254,8 +254,16 @@ template <int FOURS> static __device__ __forceinline__ void down(const Down &d) 
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
         if (lane + 32 * i < slots) experts[i] = min(d.experts[lane + 32 * i], d.stack - 1);
+    if (d.merge.streams && begin < end) merging.ask(d.merge, begin, rows);
     bool waited = false;
+    const auto wait = [&]() {
+        wait_for_previous();
+        let_next_start();
+        if (d.merge.streams) merging.ask_values(d.merge, rows);
+        waited = true;
+    };
     for (uint32_t panel = begin; panel < end; panel++) {
+        if (d.merge.streams && panel != begin) merging.ask(d.merge, panel, rows);
         for (uint32_t i = lane; i < rows * PANEL; i += 32) results[warp][i / PANEL][i % PANEL] = 0;
 #pragma unroll 1
         for (uint32_t block = warp; block < blocks; block += FEW_WARPS) {
@@ -264,7 +272,7 @@ template <int FOURS> static __device__ __forceinline__ void down(const Down &d) 
             // registers for it.
             DownSlot even, odd;
             even.load_weights(d, experts, 0, panel, panels, block);
-            if (!waited) wait_for_previous(), let_next_start(), waited = true;
+            if (!waited) wait();
             __syncwarp();
             for (uint32_t row = 0; row < rows; row++) {
                 float x[8];
@@ -299,8 +307,8 @@ template <int FOURS> static __device__ __forceinline__ void down(const Down &d) 
             }
         }
         // Warps without channels have not waited yet.
-        if (!waited) wait_for_previous(), let_next_start(), waited = true;
-        if (d.merge.streams) merging.load(d.merge, panel, rows);
+        if (!waited) wait();
+        copies_done();
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < PANEL * rows; i += FEW_THREADS) {
             const uint32_t output = i % PANEL, row = i / PANEL, at = panel * PANEL + output;

@@ -18,27 +18,28 @@ struct Merge {
     uint32_t mixes;             // rows of `next`: 24, or 4 before the head
 };
 
-// What merging a panel needs, brought to shared memory while its product is computed.
+// What merging a panel needs, copied to shared memory while its product is computed.
 template <int ROWS> struct MergePanel {
     float old[ROWS][FEW_STREAMS * PANEL];
     float merge[ROWS][FEW_MERGE];
     uint4 next[FEW_MIXES][FEW_STREAMS * PANEL / 8];
     float output[ROWS][PANEL];
 
-    __device__ __forceinline__ void load(const Merge &m, uint32_t panel, uint32_t rows) {
-        for (uint32_t i = threadIdx.x; i < rows * FEW_STREAMS * PANEL; i += FEW_THREADS) {
-            const uint32_t channel = panel * PANEL + i % PANEL;
-            old[i / (FEW_STREAMS * PANEL)][i % (FEW_STREAMS * PANEL)] =
-                channel < m.width ? m.streams[(size_t)(i / PANEL) * m.width + channel] : 0.0f;
-        }
-        for (uint32_t i = threadIdx.x; i < rows * FEW_MERGE; i += FEW_THREADS) merge[i / FEW_MERGE][i % FEW_MERGE] = m.merge[i];
+    // Asks for what was there before the launch in front of this one. Whole panels: the width is a multiple of 16.
+    __device__ __forceinline__ void ask(const Merge &m, uint32_t panel, uint32_t rows) {
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x; i < rows * FEW_STREAMS * 4; i += FEW_THREADS)
+            copy_async_16(shared_address(old[0]) + i * 16, m.streams + (size_t)(i / 4) * m.width + panel * PANEL + i % 4 * 4);
         if (!m.next) return;
-        // Whole panels: the width is a multiple of 16.
-        for (uint32_t i = threadIdx.x; i < m.mixes * FEW_STREAMS * 2; i += FEW_THREADS) {
-            const uint32_t mix = i / (FEW_STREAMS * 2), stream = i / 2 % FEW_STREAMS;
-            next[mix][stream * 2 + i % 2] =
-                *(const uint4 *)(m.next + ((size_t)mix * FEW_STREAMS + stream) * m.width + panel * PANEL + i % 2 * 8);
-        }
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x; i < m.mixes * FEW_STREAMS * 2; i += FEW_THREADS)
+            copy_async_16(shared_address(next[0]) + i * 16, m.next + (size_t)(i / 2) * m.width + panel * PANEL + i % 2 * 8);
+    }
+
+    // Asks for the rest. Both come with copies_done().
+    __device__ __forceinline__ void ask_values(const Merge &m, uint32_t rows) {
+#pragma unroll 1
+        for (uint32_t i = threadIdx.x; i < rows * (FEW_MERGE / 4); i += FEW_THREADS) copy_async_16(shared_address(merge[0]) + i * 16, m.merge + i * 4);
     }
 
     // `output` is there. Every thread of the block takes part.

@@ -108,6 +108,8 @@ template <class Of, int FOURS, bool MERGED> static __device__ __forceinline__ vo
     typename Of::Weights next;
     if (unit >= units) panel = end;
     if (panel < end) next.load(job.weights, p.columns, job.outputs, panel, unit);
+    if (MERGED && begin < end) merging.ask(p.merge, begin, p.rows);
+    if (!MERGED && p.norm && threadIdx.x * 32 < p.columns) prefetch_line(p.norm + threadIdx.x * 32);
     wait_for_previous();
     let_next_start();
     uint32_t part = 0xffffffffu;
@@ -118,7 +120,8 @@ template <class Of, int FOURS, bool MERGED> static __device__ __forceinline__ vo
             part = from / panels_of_part;
             stage<Of, MERGED>(p, part, planes, scales);
         }
-        if (MERGED) merging.load(p.merge, from, p.rows);
+        if (MERGED && from != begin) merging.ask(p.merge, from, p.rows);
+        if (MERGED) merging.ask_values(p.merge, p.rows);
         float sum[FOURS][2];
 #pragma unroll
         for (int n = 0; n < FOURS; n++) sum[n][0] = sum[n][1] = 0;
@@ -142,6 +145,7 @@ template <class Of, int FOURS, bool MERGED> static __device__ __forceinline__ vo
             results[turn & 1][warp][g][4 * n + t] = sum[n][0];
             results[turn & 1][warp][g + 8][4 * n + t] = sum[n][1];
         }
+        if (MERGED) copies_done();
         __syncthreads();
         for (uint32_t i = threadIdx.x; i < at_once * PANEL * p.rows; i += FEW_THREADS) {
             const uint32_t output = i % PANEL, row = i / PANEL % p.rows, which = i / PANEL / p.rows;
