@@ -18,6 +18,21 @@ struct Merge {
     uint32_t mixes;             // rows of `next`: 24, or 4 before the head
 };
 
+// What eight channels of a panel's 64 add to a mix, or to the sum of squares, added up over the eight threads that have them.
+static __device__ __forceinline__ float mixed_eight(uint32_t mix, uint32_t mixes, const uint4 &weights, const float *x) {
+    float sum = 0;
+    if (mix < mixes) {
+        const uint32_t pairs[4] = {weights.x, weights.y, weights.z, weights.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum = fmaf(half_high(pairs[i]), x[2 * i + 1], fmaf(half_low(pairs[i]), x[2 * i], sum));
+    } else if (mix == FEW_MIXES) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum = fmaf(x[i], x[i], sum);
+    }
+    for (int lane = 4; lane; lane >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
+    return sum;
+}
+
 // What merging a panel needs, copied to shared memory while its product is computed.
 template <int ROWS> struct MergePanel {
     float old[ROWS][FEW_STREAMS * PANEL];
@@ -63,18 +78,7 @@ template <int ROWS> struct MergePanel {
         if (!m.next) return;
         const uint32_t mix = threadIdx.x / 8, eighth = threadIdx.x % 8;
         for (uint32_t row = 0; row < rows; row++) {
-            const float *x = old[row] + eighth * 8;
-            float sum = 0;
-            if (mix < m.mixes) {
-                const uint4 weights = next[mix][eighth];
-                const uint32_t pairs[4] = {weights.x, weights.y, weights.z, weights.w};
-#pragma unroll
-                for (int i = 0; i < 4; i++) sum = fmaf(half_high(pairs[i]), x[2 * i + 1], fmaf(half_low(pairs[i]), x[2 * i], sum));
-            } else if (mix == FEW_MIXES) {
-#pragma unroll
-                for (int i = 0; i < 8; i++) sum = fmaf(x[i], x[i], sum);
-            }
-            for (int lane = 4; lane; lane >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
+            const float sum = mixed_eight(mix, m.mixes, next[min(mix, FEW_MIXES - 1)][eighth], old[row] + eighth * 8);
             if (eighth == 0 && (mix < m.mixes || mix == FEW_MIXES)) m.partials[((size_t)row * FEW_PARTIALS + mix) * panels + panel] = sum;
         }
     }

@@ -1,6 +1,6 @@
 //! Merging a block's output into the streams inside the kernel that computes it.
 
-use super::{PANEL, ROWS_MAX, panels};
+use super::{PANEL, PARTIALS, ROWS_MAX, panels};
 use crate::backend::{Backend, HyperSite};
 use crate::cuda::device::Device;
 use crate::cuda::matrix::DeviceMatrix;
@@ -8,9 +8,6 @@ use crate::cuda::rows::{Begun, DeviceRows};
 use crate::hyper_connection::{MIX_WIDTH, STREAMS};
 use ds4_gpu::DevicePtr;
 use ds4_units::{Bytes, TensorType};
-
-/// Mixes of a site and the sum of squares.
-const PARTIALS: usize = MIX_WIDTH + 1;
 
 /// `Merge` of `cu/few_merge.cuh`.
 #[repr(C)]

@@ -35,6 +35,8 @@ const ROW_PLANES: usize = 2 * PLANE;
 const PLANE: usize = 288;
 /// The same as pairs of half floats.
 const ROW_HALVES: usize = 2 * 576;
+/// Mixes of a hyper-connection site and the sum of squares.
+const PARTIALS: usize = crate::hyper_connection::MIX_WIDTH + 1;
 /// Dynamic shared memory that a block of threads may ask for: what every architecture has, less what kernels have
 /// of their own.
 const SHARED_MAX: usize = 80 << 10;
