@@ -34,7 +34,7 @@ struct Products {
 // The rows' channels of a part in shared memory, block by block, row by row; then their scales. Normalised rows are weighed
 // here, and their scales take what is common to a row.
 template <class Of, bool MERGED> static __device__ __forceinline__ void stage(const Products &p, uint32_t part, uint32_t planes, uint32_t scales) {
-    __shared__ double squares[NORM_BLOCKS];
+    __shared__ float squares[NORM_BLOCKS];
     const uint32_t lane = threadIdx.x & 31, blocks = few_blocks(p.columns);
     const auto load = [&](float (&x)[8], uint32_t i) {
         load_eight(x, p.input + ((size_t)(i % p.rows) * p.parts + part) * p.columns, i / p.rows * CHANNELS + 8 * lane, p.columns);
@@ -45,9 +45,9 @@ template <class Of, bool MERGED> static __device__ __forceinline__ void stage(co
     };
     if (!MERGED && p.norm)
         stage_all<1>(blocks * p.rows, load, [&](float (&x)[8], uint32_t i) {
-            double sum = 0;
+            float sum = 0;
 #pragma unroll
-            for (int k = 0; k < 8; k++) sum += (double)x[k] * (double)x[k];
+            for (int k = 0; k < 8; k++) sum = fmaf(x[k], x[k], sum);
             sum = sum_over_warp(sum);
             if (lane == 0) squares[i] = sum;
             float weights[8];
@@ -62,9 +62,9 @@ template <class Of, bool MERGED> static __device__ __forceinline__ void stage(co
     if (MERGED || !p.norm) return;
     const uint32_t own = threadIdx.x;
     if (own < blocks * p.rows) {
-        double all = 0;
+        float all = 0;
         for (uint32_t block = 0; block < blocks; block++) all += squares[block * p.rows + own % p.rows];
-        const float root = (float)(1.0 / sqrt(all / (double)p.columns + (double)p.epsilon));
+        const float root = __fdiv_rn(1.0f, __fsqrt_rn(all / (float)p.columns + p.epsilon));
         store_shared_4(scales + 4 * own, __float_as_uint(load_shared_float(scales + 4 * own) * root));
     }
     __syncthreads();
