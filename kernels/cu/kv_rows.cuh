@@ -60,6 +60,13 @@ static __device__ __forceinline__ float fp4_decode(uint8_t code) {
     return code & 8 ? -magnitude : magnitude;
 }
 
+// What a code stands for that fp4_encode would give: to the nearest half below 2, whole number below 4, and even one from there
+// on, the even one of two that are as near.
+static __device__ __forceinline__ float fp4_rounded(float value) {
+    const float magnitude = fabsf(value), rounder = magnitude < 2.0f ? 6291456.0f : magnitude < 4.0f ? 12582912.0f : 25165824.0f;
+    return copysignf(fminf(__fsub_rn(__fadd_rn(magnitude, rounder), rounder), FP4_TOP), value);
+}
+
 static __device__ __forceinline__ uint8_t fp4_stored_code(float value, int exponent) {
     const float unit = power_of_two(-exponent);
     const float rounded = round_to_half(__fmul_rn(fp4_decode(fp4_encode(__fmul_rn(value, unit))), power_of_two(exponent)));
@@ -157,7 +164,7 @@ struct Packed {
         const int exponent = fp4_exponent(value);
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
-            value[i] = __fmul_rn(fp4_decode(fp4_encode(__fmul_rn(value[i], power_of_two(-exponent)))), power_of_two(exponent));
+            value[i] = __fmul_rn(fp4_rounded(__fmul_rn(value[i], power_of_two(-exponent))), power_of_two(exponent));
     }
 };
 
