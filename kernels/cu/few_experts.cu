@@ -3,7 +3,8 @@
 //
 // Both read what the launch before last has written before they wait for the last one: a kernel here lets the next start
 // only when its own wait is over. So few_up multiplies with the shared expert, whose rows were there before, while their
-// routes are being chosen (few_route.cu), and few_down knows the routes when it asks for its first weights.
+// routes are being chosen (few_route.cu), and few_down knows the routes when it asks for its first weights. What few_up writes
+// meanwhile is memory that was taken before the launch of few_route: src/cuda/arena.rs says why.
 #include "few_merge.cuh"
 #include "merge_values.cuh"
 

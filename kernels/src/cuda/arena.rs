@@ -3,6 +3,15 @@
 //! One stream runs every operation in order, so memory that the host takes back can be given out again at once: whoever
 //! gets it writes to it after its former user has read it. The same requests in the same order get the same addresses,
 //! and in a steady state the driver is asked for nothing.
+//!
+//! In order means: whoever gets it waits for the launch in front (`griddepcontrol.wait`) before it writes. A kernel that may
+//! begin beside that launch ([`ds4_gpu::cuda::Launch::overlap`]) may do without, under these rules:
+//! - it writes before it waits only to memory that was taken before the launch in front of it: what was given back since may
+//!   still be that launch's;
+//! - it reads before it waits only what the launch before last, or an earlier one, has written, and what is still held;
+//! - the launch in front has waited itself before it let the next one start, or all of this is true of the one before that.
+//!
+//! Kernels that write so are listed in `plan.rs`, and plans of steps are held to the first and the last rule.
 
 use super::growing::Growing;
 use super::places::Places;

@@ -4,6 +4,11 @@ use ds4_units::Bytes;
 use std::fmt;
 use std::panic::Location;
 
+/// Kernels that write before they wait for the launch in front of them; `arena.rs` says to what they may.
+const EARLY_WRITERS: [&str; 3] = ["few_up", "few_settle_packed", "few_settle_plain"];
+/// Kernels that let the next launch start before they have waited themselves.
+const EARLY_STARTERS: [&str; 2] = ["few_settle_packed", "few_settle_plain"];
+
 /// What the operations of a step asked for, in order.
 #[derive(Clone, Debug, Default)]
 pub struct StepPlan {
@@ -59,6 +64,19 @@ impl StepPlan {
     /// Memory that has to be there.
     pub fn bytes(&self) -> Bytes {
         Bytes(self.buffers.iter().map(Buffer::end).max().unwrap_or(0))
+    }
+
+    /// Launches, by name and number, that may write to memory while others use it: they write before they wait, and there is
+    /// a buffer that was taken after the launch in front of them, or that one has not waited either. None is right.
+    pub fn written_too_early(&self) -> Vec<(&str, usize)> {
+        let launches = self.launches.iter().map(String::as_str).enumerate();
+        let writers = launches.filter(|(_, kernel)| EARLY_WRITERS.contains(kernel));
+        let is_wrong = |launch: usize| {
+            let before = launch.checked_sub(1).map(|before| self.launches[before].as_str());
+            let is_started_early = before.is_some_and(|before| EARLY_STARTERS.contains(&before));
+            is_started_early || self.buffers.iter().any(|buffer| buffer.from.launch == launch)
+        };
+        writers.filter(|&(launch, _)| is_wrong(launch)).map(|(launch, kernel)| (kernel, launch)).collect()
     }
 
     /// The buffers that are held together at the moment when they are most, and what they add up to.

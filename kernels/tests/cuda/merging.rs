@@ -72,7 +72,7 @@ fn what_few_rows_do_at_once_under_a_sanitizer() {
         (20, 1024, 1280, F16),
         (40, 512, 256, F16),
     ]);
-    // With as many experts as the kernels for few rows multiply a router for, and with fewer.
+    // Experts that fill the panels of the router, and some that do not.
     merged_experts(&[2, 6, 12, 20].map(|len| (len, [1536, 1024, 64])));
     merged_experts(&[(2, [1280, 1024, 8])]);
     sites_in_a_row(MERGED, &[2, 6, 12]);

@@ -120,15 +120,16 @@ where
     let Some(site) = site.filter(|site| merge::takes(into[0], site.hidden)) else {
         return false;
     };
-    let Some(choice) = route::route(device, experts.router, experts.routing, experts.constants, rows) else {
+    // Written before the router's launch is waited for, so taken before it: see `arena.rs`.
+    let between = Between::room(device, rows.len(), site.width);
+    let Some(routes) = route::route(device, experts.router, experts.routing, experts.constants, rows) else {
         return false;
     };
-    let between = Between::room(device, rows.len(), site.width);
     // The mixes that merge values are made of are given back with the streams that were. Rows and mixes were there before
     // the launch of the router, which was waited for.
-    site.up(device, &choice.routes, rows, &between, enter::due(into[1]), Launch::overlap);
+    site.up(device, &routes, rows, &between, enter::due(into[1]), Launch::overlap);
     let merging = merge::merging(device, into, next);
-    site.down(device, &choice.routes, &between, (merging, DevicePtr(0)));
+    site.down(device, &routes, &between, (merging, DevicePtr(0)));
     true
 }
 

@@ -48,12 +48,6 @@ struct RouteRows {
 // SAFETY: a structure without gaps whose size is a multiple of 8, three addresses and two words.
 unsafe impl bytemuck::NoUninit for RouteRows {}
 
-/// Routes that a launch chooses, and what it works in: memory that the next launch must not be given, which begins beside it.
-pub(super) struct Choice {
-    pub(super) routes: DeviceRoutes,
-    _parts: DeviceRows,
-}
-
 /// The routes of every row, if this kernel takes the router.
 pub(super) fn route<B>(
     device: &Device,
@@ -61,7 +55,7 @@ pub(super) fn route<B>(
     routing: &Routing<B>,
     constants: &ExpertConstants,
     rows: &DeviceRows,
-) -> Option<Choice>
+) -> Option<DeviceRoutes>
 where
     B: Backend<Matrix = DeviceMatrix, Vector = DeviceVector, ExpertTable = ExpertTable>,
 {
@@ -91,7 +85,7 @@ where
     // part's sums, `routes` for every row, and shared memory for the largest part of the rows; the step has a token for
     // each row, and tokens lie in the vocabulary, which is what a table covers.
     unsafe { device.launch(&device.kernels.few.route.route, launch, &Args::new().with(argument)) };
-    Some(Choice { routes, _parts: parts })
+    Some(routes)
 }
 
 /// Shared memory for the largest part of so many rows, then for two words for each of their experts.
