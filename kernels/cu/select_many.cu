@@ -45,7 +45,7 @@ struct RingPlace {
 };
 
 struct Ring {
-    uint32_t queries, weights, full, empty, stages;
+    uint32_t queries, full, empty, stages;
 };
 
 // The products of a warp's keys with the heads of a query.
@@ -60,13 +60,14 @@ static __device__ __forceinline__ void multiply_query(float (&sum)[HEADS / 2], c
     hold(sum);
 }
 
-// Weighs the heads of a query and adds them up: lanes of four with t = 0 and 1 get the scores of keys g and g + 8.
-static __device__ __forceinline__ float weigh(const float (&sum)[HEADS / 2], uint32_t weights) {
+// Weighs the heads of a query and adds them up: lanes of four with t = 0 and 1 get the scores of keys g and g + 8. A lane has
+// the weights of two heads, 2 lane and 2 lane + 1.
+static __device__ __forceinline__ float weigh(const float (&sum)[HEADS / 2], float2 weights) {
     float scores[2] = {0.0f, 0.0f};
 #pragma unroll
     for (uint32_t n = 0; n < HEADS / 8; n++) {
-        float2 weight;
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(weight.x), "=f"(weight.y) : "r"(weights + n * 32 + threadIdx.x % 4 * 8));
+        const uint32_t from = n * 4 + threadIdx.x % 4;
+        const float2 weight = {__shfl_sync(0xffffffffu, weights.x, from), __shfl_sync(0xffffffffu, weights.y, from)};
 #pragma unroll
         for (uint32_t half = 0; half < 2; half++) {
             scores[half] = fmaf(weight.x, fmaxf(sum[4 * n + 2 * half], 0.0f), scores[half]);
@@ -85,9 +86,8 @@ static __device__ __forceinline__ float weigh(const float (&sum)[HEADS / 2], uin
 extern "C" __global__ void __launch_bounds__(32 * MANY_WARPS, 1)
 select_score_many(Step step, const uint8_t *prepared, const float *scaled, float *scores, Indexer indexer, uint32_t chunk, uint32_t stages) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    __shared__ __align__(16) float weights[QUERIES_MAX * HEADS];
     __shared__ uint64_t full[QUERIES_MAX], empty[QUERIES_MAX];
-    const Ring ring = {(shared_address(memory) + ATOM_BYTES - 1) & ~(ATOM_BYTES - 1u), shared_address(weights), shared_address(full), shared_address(empty), stages};
+    const Ring ring = {(shared_address(memory) + ATOM_BYTES - 1) & ~(ATOM_BYTES - 1u), shared_address(full), shared_address(empty), stages};
     if (threadIdx.x < stages) {
         barrier_init(ring.full + threadIdx.x * 8, 1);
         barrier_init(ring.empty + threadIdx.x * 8, MANY_WARPS);
@@ -127,18 +127,17 @@ select_score_many(Step step, const uint8_t *prepared, const float *scaled, float
                 for (; next < min(until, count); next++) {
                     const uint32_t query = min(row + next, last - 1);
                     barrier_wait(ring.empty + fed.stage * 8, fed.parity);
-                    barrier_expect(ring.full + fed.stage * 8, QUERY_BYTES + HEADS * 4);
+                    barrier_expect(ring.full + fed.stage * 8, QUERY_BYTES);
                     copy_bulk(ring.queries + fed.stage * QUERY_BYTES, prepared + (size_t)query * QUERY_BYTES, QUERY_BYTES, ring.full + fed.stage * 8);
-                    copy_bulk(ring.weights + fed.stage * HEADS * 4, scaled + (size_t)query * HEADS, HEADS * 4, ring.full + fed.stage * 8);
                     fed.next(ring.stages);
                 }
             };
             // The scores of a query in a stage.
-            const auto finish = [&](float(&sum)[HEADS / 2], uint32_t stage, uint32_t query) {
+            const auto finish = [&](float(&sum)[HEADS / 2], float2 weights, uint32_t stage, uint32_t query) {
                 hold(sum);
-                const float score = weigh(sum, ring.weights + stage * HEADS * 4);
-                __syncwarp(); // every lane has read its weights before the stage is given back
+                __syncwarp(); // every lane's products are done before the stage is given back
                 if (!lane) barrier_arrive(ring.empty + stage * 8);
+                const float score = weigh(sum, weights);
                 const uint32_t key = own_key + 8 * t;
                 if (t < 2 && query < last && key < (origin + query + 1) / ratio) scores[(size_t)query * indexer.stride + key] = score;
             };
@@ -148,6 +147,9 @@ select_score_many(Step step, const uint8_t *prepared, const float *scaled, float
                 float even[HEADS / 2], odd[HEADS / 2];
                 feed(index + stages - QUERIES_BEHIND);
                 __syncwarp();
+                // The weights of both, from memory while they are multiplied.
+                const float2 *weights = (const float2 *)scaled + lane;
+                const float2 even_weights = __ldg(weights + (row + index) * (HEADS / 2)), odd_weights = __ldg(weights + min(row + index + 1, last - 1) * (HEADS / 2));
                 const uint32_t first = used.stage;
                 barrier_wait(ring.full + first * 8, used.parity);
                 multiply_query(even, keys, ring.queries + first * QUERY_BYTES);
@@ -157,9 +159,9 @@ select_score_many(Step step, const uint8_t *prepared, const float *scaled, float
                 multiply_query(odd, keys, ring.queries + second * QUERY_BYTES);
                 used.next(stages);
                 products_wait<1>();
-                finish(even, first, row + index);
+                finish(even, even_weights, first, row + index);
                 products_wait<0>();
-                finish(odd, second, row + index + 1);
+                finish(odd, odd_weights, second, row + index + 1);
             }
             row = last;
         }
