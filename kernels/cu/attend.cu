@@ -27,6 +27,12 @@ template <bool HAS_LOW> static __device__ __forceinline__ void store_floats(uint
 
 struct PackedSlice {
     static const bool HAS_LOW = false;
+    // Asks for what `expand` reads.
+    static __device__ __forceinline__ void ask(const uint8_t *memory, RowArray array, uint32_t slot, uint32_t slice) {
+        if (slice * SLICE == Packed::plain(array)) return prefetch_line(Packed::rotary(memory, array, slot));
+        prefetch_line(Packed::codes(memory, array, slot) + slice * SLICE);
+        if (slice == 0) prefetch_line(Packed::exponents(memory, array, slot));
+    }
     // A lane expands channels 64 slice to 64 slice + 63 of one stored row.
     static __device__ __forceinline__ void expand(const uint8_t *memory, RowArray array, uint32_t slot, uint32_t slice, uint32_t to, uint32_t) {
         if (slice * SLICE == Packed::plain(array)) {
@@ -48,6 +54,10 @@ struct PackedSlice {
 
 struct PlainSlice {
     static const bool HAS_LOW = true;
+    static __device__ __forceinline__ void ask(const uint8_t *memory, RowArray array, uint32_t slot, uint32_t slice) {
+        const float *row = Plain::row(memory, array, slot) + slice * SLICE;
+        prefetch_line(row), prefetch_line(row + SLICE / 2);
+    }
     static __device__ __forceinline__ void expand(const uint8_t *memory, RowArray array, uint32_t slot, uint32_t slice, uint32_t to, uint32_t low) {
         const float4 *row = (const float4 *)(Plain::row(memory, array, slot) + slice * SLICE);
 #pragma unroll
@@ -211,7 +221,7 @@ static __device__ __forceinline__ void weigh(const Places &at, uint32_t width, u
         float score[WEIGHED], top[WEIGHED], before[WEIGHED], now[WEIGHED], weight[WEIGHED], sum[WEIGHED];
         uint32_t head[WEIGHED];
 #pragma unroll
-        for (uint32_t i = 0; i < WEIGHED; i++) head[i] = min(from + i * warps, HEADS - 1), score[i] = 0.0f;
+        for (uint32_t i = 0; i < WEIGHED; i++) head[i] = from + i * warps < HEADS ? from + i * warps : from, score[i] = 0.0f;
         for (uint32_t part = 0; part < warps; part++)
 #pragma unroll
             for (uint32_t i = 0; i < WEIGHED; i++) score[i] += at.score_at[(part * HEADS + head[i]) * SCORE_STRIDE + lane];
@@ -288,7 +298,6 @@ template <typename Slice> static __device__ void attend(const Step &step, const 
     const Places at(shared, a.width, Slice::HAS_LOW);
     const uint32_t row = blockIdx.x, head = blockIdx.y * HEADS, slice = threadIdx.x / 32, g = threadIdx.x % 32 / 4;
     Keys keys(a, step, row);
-    keys.choose(row);
     const uint32_t tiles = (keys.count + KEYS - 1) / KEYS, each = (tiles + gridDim.z - 1) / gridDim.z;
     const uint32_t from = blockIdx.z * each, to = min(tiles, from + each);
     if (threadIdx.x < HEADS) at.top[threadIdx.x] = __uint_as_float(0xff800000u), at.sum[threadIdx.x] = 0.0f;
@@ -345,30 +354,44 @@ static const uint32_t SHARES_MAX = 32;
 // Floats from a head's sums to the next in shared memory: no two lanes of a store meet in a bank.
 static __device__ __forceinline__ uint32_t sum_stride(uint32_t width) { return width + 8; }
 
-// Two floats of shared memory of the cluster's block `rank`.
-static __device__ __forceinline__ float2 load_cluster_2(uint32_t at, uint32_t rank, uint32_t size) {
-    float2 value;
+// Four floats of shared memory of the cluster's block `rank`.
+static __device__ __forceinline__ float4 load_cluster_4(uint32_t at, uint32_t rank, uint32_t size) {
+    float4 v;
     if (size > 1)
-        asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %2, %3; ld.shared::cluster.v2.f32 {%0,%1}, [a]; }"
-                     : "=f"(value.x), "=f"(value.y) : "r"(at), "r"(rank) : "memory");
-    else asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(value.x), "=f"(value.y) : "r"(at) : "memory");
-    return value;
+        asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %4, %5; ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [a]; }"
+                     : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at), "r"(rank) : "memory");
+    else asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at) : "memory");
+    return v;
 }
+
+// Shares whose sums a thread asks for together.
+static const uint32_t TOGETHER = 10;
 
 // Shares of a head's rows, whose sums the cluster's blocks have in shared memory, added up in order, with the sink, and
 // turned back: every block takes some channels. `at` is where its first part lies, the others each `bytes` further.
-static __device__ __forceinline__ void combine(const Attention &a, uint32_t row, uint32_t head, const Places &at, uint32_t bytes, const Turn *turns) {
+static __device__ __forceinline__ void combine(const Attention &a, uint32_t row, uint32_t head, const Places &at, uint32_t bytes, const Turn *turns,
+                                                  const float *sinks) {
     __shared__ float2 shares[HEADS][SHARES_MAX];
     __shared__ float weights[HEADS][SHARES_MAX], divisors[HEADS];
     const uint32_t parts = blockDim.x / (a.width / 2), size = cluster_size(), rank = cluster_rank(), count = size * parts;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, top = (uint32_t)__cvta_generic_to_shared(at.top);
+    const uint32_t quads = a.width / 4, all = HEADS * quads, each = (all + size - 1) / size, begin = rank * each, end = min(all, begin + each);
     for (uint32_t i = threadIdx.x; i < HEADS * count; i += blockDim.x) {
         const uint32_t share = i / HEADS, local = i % HEADS, from = top + share % parts * bytes + local * 4;
         shares[local][share] = {load_cluster(from, share / parts, size), load_cluster(from + HEADS * 4, share / parts, size)};
     }
+    // Sums come from other multiprocessors: the first are on their way while weights are made. There are one or two parts.
+    float4 sums[TOGETHER];
+    const auto ask = [&](uint32_t i, uint32_t share) {
+        const uint32_t from = at.rows + (i / quads * sum_stride(a.width) + i % quads * 4) * 4;
+#pragma unroll
+        for (uint32_t k = 0; k < TOGETHER; k++, share++)
+            if (i < end && share < count) sums[k] = load_cluster_4(from + (share & (parts - 1)) * bytes, share >> (parts - 1), size);
+    };
+    ask(begin + threadIdx.x, 0);
     __syncthreads();
     for (uint32_t local = warp; local < HEADS; local += blockDim.x / 32) {
-        const float sink = head + local < a.heads ? a.sinks[head + local] : 0.0f;
+        const float sink = sinks[local];
         const float2 own = lane < count ? shares[local][lane] : float2{__uint_as_float(0xff800000u), 0.0f};
         float all = own.x;
         for (uint32_t other = 16; other > 0; other /= 2) all = fmaxf(all, __shfl_xor_sync(0xffffffffu, all, other));
@@ -378,24 +401,32 @@ static __device__ __forceinline__ void combine(const Attention &a, uint32_t row,
         if (lane == 0) divisors[local] = exponential(sink - all) + sum;
     }
     __syncthreads();
-    const uint32_t pairs = a.width / 2, all = HEADS * pairs, each = (all + size - 1) / size, first = (a.width - ROTARY) / 2;
-    for (uint32_t i = rank * each + threadIdx.x; i < min(all, (rank + 1) * each); i += blockDim.x) {
-        const uint32_t local = i / pairs, pair = i % pairs, from = at.rows + (local * sum_stride(a.width) + 2 * pair) * 4;
+    for (uint32_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+        const uint32_t local = i / quads, channel = i % quads * 4;
         if (head + local >= a.heads) break;
-        float2 sum = {0.0f, 0.0f};
-#pragma unroll 8
-        for (uint32_t share = 0; share < count; share++) {
-            const float2 part = load_cluster_2(from + share % parts * bytes, share / parts, size);
-            const float by = weights[local][share];
-            sum.x = fmaf(part.x, by, sum.x), sum.y = fmaf(part.y, by, sum.y);
+        float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
+        for (uint32_t from = 0; from < count; from += TOGETHER) {
+            if (from) ask(i, from);
+#pragma unroll
+            for (uint32_t k = 0; k < TOGETHER; k++) {
+                if (from + k >= count) continue;
+                const float by = weights[local][from + k];
+                sum.x = fmaf(sums[k].x, by, sum.x), sum.y = fmaf(sums[k].y, by, sum.y);
+                sum.z = fmaf(sums[k].z, by, sum.z), sum.w = fmaf(sums[k].w, by, sum.w);
+            }
         }
-        sum.x /= divisors[local], sum.y /= divisors[local];
-        if (pair >= first) {
-            Turn turn = turns[pair - first];
-            turn.sine = -turn.sine;
-            sum = turned(sum, turn);
+        ask(i + blockDim.x, 0);
+        const float by = divisors[local];
+        float2 pairs[2] = {{sum.x / by, sum.y / by}, {sum.z / by, sum.w / by}};
+        if (channel >= a.width - ROTARY) {
+#pragma unroll
+            for (uint32_t k = 0; k < 2; k++) {
+                Turn turn = turns[(channel - (a.width - ROTARY)) / 2 + k];
+                turn.sine = -turn.sine;
+                pairs[k] = turned(pairs[k], turn);
+            }
         }
-        *(float2 *)(a.out + ((size_t)row * a.heads + head + local) * a.width + 2 * pair) = sum;
+        *(float4 *)(a.out + ((size_t)row * a.heads + head + local) * a.width + channel) = {pairs[0].x, pairs[0].y, pairs[1].x, pairs[1].y};
     }
     // A block's sums are read by the others.
     cluster_barrier(size);
@@ -406,22 +437,30 @@ static __device__ __forceinline__ void combine(const Attention &a, uint32_t row,
 template <typename Slice> static __device__ void attend_raw(const Step &step, const Attention &a, uint32_t bytes) {
     extern __shared__ __align__(16) uint8_t shared[];
     __shared__ Turn turns[PAIRS];
+    __shared__ float sinks[HEADS];
     const uint32_t threads = a.width / SLICE * 32, part = threadIdx.x / threads, parts = blockDim.x / threads;
     const Places at(shared + part * bytes, a.width, Slice::HAS_LOW);
     const uint32_t row = blockIdx.x, head = blockIdx.y * HEADS, slice = threadIdx.x % threads / 32, g = threadIdx.x % 32 / 4;
     if (threadIdx.x < PAIRS) turns[threadIdx.x] = turn_at(a.rope, threadIdx.x, step.positions[row]);
+    if (threadIdx.x < HEADS) sinks[threadIdx.x] = head + threadIdx.x < a.heads ? a.sinks[head + threadIdx.x] : 0.0f;
     if (threadIdx.x % threads < HEADS) at.top[threadIdx.x % threads] = __uint_as_float(0xff800000u), at.sum[threadIdx.x % threads] = 0.0f;
     __syncthreads();
-    Keys keys(a, step, row);
-    if (threadIdx.x == 0) prefetch_line(a.sinks + head);
+    const Keys keys(a, step, row);
+    const uint32_t shares = gridDim.z * parts, tiles = (keys.count + KEYS - 1) / KEYS, each = (tiles + shares - 1) / shares;
+    const uint32_t from = (blockIdx.z * parts + part) * each, to = min(tiles, from + each);
+    // Rows come all the way from memory, and most are known already.
+    for (uint32_t key = from * KEYS + threadIdx.x % 32; key < to * KEYS; key += 32) {
+        if (!keys.is_old(key)) continue;
+        RowArray array;
+        uint32_t slot;
+        const uint8_t *memory = keys.stored(key, array, slot);
+        Slice::ask(memory, array, slot, slice);
+    }
     wait_for_previous();
     let_next_start();
     // Queries and the first rows are asked for together.
     float2 pairs[4][4];
     ask_for_queries(a, row, head, slice, pairs);
-    keys.choose(row);
-    const uint32_t shares = gridDim.z * parts, tiles = (keys.count + KEYS - 1) / KEYS, each = (tiles + shares - 1) / shares;
-    const uint32_t from = (blockIdx.z * parts + part) * each, to = min(tiles, from + each);
     if (from < to) expand_rows<Slice>(keys, from * KEYS, slice, at);
     uint32_t high[4][4], low[4][4];
     prepare_queries(a, part, slice, turns, pairs, high, low);
@@ -440,7 +479,7 @@ template <typename Slice> static __device__ void attend_raw(const Step &step, co
     write_sums(sums, own + g * sum_stride(a.width) + slice * SLICE, 0, 1.0f);
     write_sums(sums, own + (g + 8) * sum_stride(a.width) + slice * SLICE, 1, 1.0f);
     cluster_barrier(cluster_size());
-    combine(a, row, head, Places(shared, a.width, Slice::HAS_LOW), bytes, turns);
+    combine(a, row, head, Places(shared, a.width, Slice::HAS_LOW), bytes, turns, sinks);
 }
 
 extern "C" __global__ void attend_packed(Step step, const __grid_constant__ Attention attention) { attend<PackedSlice>(step, attention); }

@@ -5,12 +5,11 @@
 #include "step.cuh"
 
 static const uint32_t WINDOW = 128;
-static const uint32_t ALL = 0xffffffffu;
 
 struct Attention {
     const float *queries, *new_rows, *sinks;
-    // Chosen rows and their number per query, where the layer chooses.
-    const uint32_t *chosen, *counts;
+    // Chosen rows per query, `top` of them, where the layer chooses and a query sees more than that.
+    const uint32_t *chosen;
     float *out;
     // Where shares leave their sums, and their largest score and weight.
     float *partial;
@@ -31,18 +30,18 @@ struct Keys {
     uint32_t first_raw, raw, count;
 
     __device__ __forceinline__ Keys(const Attention &a, const Step &step, uint32_t row)
-        : a(a), segment(step.segments[step.row_segments[row]]), chosen(nullptr) {
-        const uint32_t position = step.positions[row];
+        : a(a), segment(step.segments[step.row_segments[row]]) {
+        const uint32_t position = step.positions[row], finished = a.ratio ? (position + 1) / a.ratio : 0;
         raw = min(position + 1 - min(a.oldest, position), WINDOW);
         first_raw = position + 1 - raw;
-        count = raw + (a.ratio ? (position + 1) / a.ratio : 0);
+        chosen = a.chosen && finished > a.top ? a.chosen + (size_t)row * a.top : nullptr;
+        count = raw + (chosen ? a.top : finished);
     }
 
-    // Which compressed rows, where the layer chooses: all of the above is known before that.
-    __device__ __forceinline__ void choose(uint32_t row) {
-        if (!a.chosen || a.counts[row] == ALL) return;
-        count = raw + a.counts[row];
-        chosen = a.chosen + (size_t)row * a.top;
+    // Whether this key's row is known, and stored, before the step's own rows are and before a layer chooses.
+    __device__ __forceinline__ bool is_old(uint32_t key) const {
+        if (key < raw) return first_raw + key < segment.start;
+        return key < count && !chosen;
     }
 
     // The step's own row of this key, or nothing.

@@ -318,7 +318,6 @@ attend_many(Step step, const __grid_constant__ Attention a, const __half *own, c
     }
     __syncthreads();
     Keys keys(a, step, row);
-    keys.choose(row);
     if (threadIdx.x >= CONSUMERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
         for (uint32_t tile = 0; tile * KEYS < keys.count; tile++) {

@@ -90,7 +90,6 @@ pub(super) struct AttentionArgument {
     new_rows: DevicePtr,
     sinks: DevicePtr,
     chosen: DevicePtr,
-    counts: DevicePtr,
     out: DevicePtr,
     partial: DevicePtr,
     shares: DevicePtr,
@@ -106,7 +105,7 @@ pub(super) struct AttentionArgument {
     oldest: u32,
 }
 
-// SAFETY: `repr(C)`, eight 8-byte fields, eight 4-byte ones, doubles, two 4-byte ones: no padding.
+// SAFETY: `repr(C)`, seven 8-byte fields, eight 4-byte ones, doubles, two 4-byte ones: no padding.
 unsafe impl NoUninit for AttentionArgument {}
 
 impl AttentionArgument {
@@ -127,7 +126,6 @@ impl AttentionArgument {
             new_rows: new_rows.address(),
             sinks: sinks.address(),
             chosen: address(chosen.map(|chosen| &chosen.rows)),
-            counts: address(chosen.map(|chosen| &chosen.counts)),
             out: DevicePtr(0),
             partial: DevicePtr(0),
             shares: DevicePtr(0),
