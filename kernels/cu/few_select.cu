@@ -3,7 +3,7 @@
 #include "intrinsics.cuh"
 #include "select.cuh"
 
-static const uint32_t WARPS = 8;
+static const uint32_t WARPS = 16;
 
 struct Scoring {
     Rope rope;
@@ -28,7 +28,7 @@ template <typename Key> static __device__ __forceinline__ void load_keys(Key (&k
 // The query's heads in shared memory, in the order of keys: halves, and where they are split what is left of them.
 template <typename Format, bool SPLIT> static __device__ __forceinline__ void prepare(const float *query, const Scoring &s, uint2 *to, const Turn (&turns)[2]) {
     const uint32_t heads = padded_heads(s.indexer.heads), lane = threadIdx.x % 32;
-#pragma unroll 8
+#pragma unroll 4
     for (uint32_t head = threadIdx.x / 32; head < heads; head += WARPS) {
         float value[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         if (head < s.indexer.heads) {

@@ -14,7 +14,7 @@ use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
 use ds4_units::Bytes;
 
-const WARPS: usize = 8;
+const WARPS: usize = 16;
 const KEYS_PER_WARP: usize = 16;
 /// Shared memory that the kernels may have: 64 heads in two halves, and their weights.
 const SHARED_MAX: usize = 40 << 10;
