@@ -27,6 +27,8 @@ const ZEROS: usize = PLANE + 32;
 /// Bytes that a warp of `few_down` has for each routed row, and beside the shared expert's.
 const DOWN_ONE: usize = ROW_PLANES + 64;
 const DOWN_SCALES: usize = 64;
+/// Blocks of threads of the router that are still there when `few_up` begins.
+const ROUTER_BLOCKS: usize = 1;
 /// Blocks of threads of `few_down` for every multiprocessor.
 const DOWN_BLOCKS: usize = 2;
 
@@ -204,8 +206,9 @@ impl<'a, B: Backend<Matrix = DeviceMatrix>> Site<'a, B> {
             clamp: self.clamp,
             reserved: 0,
         };
-        // A block of threads a multiprocessor: those that make merge values are some of them.
-        let most = (device.gpu.multiprocessors() as usize).saturating_sub(mixes.blocks()).max(1);
+        // A block of threads a multiprocessor: those that make merge values are some of them, and one multiprocessor is left to
+        // the router's last block, which chooses while these begin. A block that waited for its place ended 5 us after the rest.
+        let most = (device.gpu.multiprocessors() as usize).saturating_sub(mixes.blocks() + ROUTER_BLOCKS).max(1);
         let blocks = most.min(rows.len() * EXPERTS_USED * panels(self.width)) + mixes.blocks();
         let launch = overlap(Launch::new(blocks as u32, UP_THREADS).shared(UP_SHARED as u32));
         // SAFETY: six experts and weights a row, and ids past the stack are taken as its last; the matrices have the shapes
