@@ -231,16 +231,13 @@ pub trait Backend: Send + Sync + Sized + 'static {
 
     /// Memory that a step like this one would take at most, beside weights and banks and beyond what steps have taken
     /// already; with `take` it is taken, so that no such step has to. Computes nothing: `operations` are those that
-    /// [`Backend::compute`] would get. Nothing where activations are the process's own memory.
+    /// [`Backend::compute`] would get.
     fn try_out<'a>(
         &self,
         step: &mut Step<'a, Self::Bank>,
         take: bool,
         operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Produced<Self::Rows>,
-    ) -> Result<Bytes, BackendError> {
-        let _ = (step, take, operations);
-        Ok(Bytes::ZERO)
-    }
+    ) -> Result<Bytes, BackendError>;
     /// The most that [`Backend::memory`] may yet grow by for recordings of steps.
     fn recordings_to_come(&self, repeats: &Self::Repeats) -> Bytes {
         let _ = repeats;

@@ -13,6 +13,7 @@ pub mod experts;
 pub mod hyper_connection;
 pub mod kv_rows;
 mod matrix;
+mod places;
 pub mod reference;
 pub mod rope;
 mod rows;

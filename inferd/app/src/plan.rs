@@ -51,9 +51,7 @@ fn promise(config: &Config, file: &ModelFile, cancel: &AtomicBool) -> Result<Pro
         let floors = Floors { floor, substrate_outstanding: prospect.to_load };
         let context = file.context(config.model.ctx)?;
         let banks = plan_banks(&observation, &floors, context, &prospect.price, banks);
-        let is_cpu = matches!(prospect.device, ComputeDevice::Cpu);
-        let steps = is_cpu.then_some((rows.unwrap_or_default(), Bytes::ZERO, Bytes::ZERO));
-        return Ok(Promise { observation, floor, to_load: prospect.to_load, steps, banks });
+        return Ok(Promise { observation, floor, to_load: prospect.to_load, steps: None, banks });
     }
     let worker = format!("ds4-server-plan-{}", std::process::id());
     let attach = ds4_boot::ModelArgs { weights_fallback: None, ..config.model.clone() };
@@ -73,11 +71,12 @@ impl Promise {
             line("weights to load", &self.to_load.to_string(), "model"),
         ];
         match self.steps {
-            Some((rows, activations, recordings)) if activations > Bytes::ZERO => {
+            Some((rows, activations, recordings)) => {
                 lines.push(line("for steps", &activations.to_string(), &format!("of {rows} prompt tokens")));
-                lines.push(line("for recordings of steps", &recordings.to_string(), "at most"));
+                if recordings > Bytes::ZERO {
+                    lines.push(line("for recordings of steps", &recordings.to_string(), "at most"));
+                }
             }
-            Some(_) => {}
             None => lines.push(line("for steps", "not known", "known where an owner holds the weights: --weights")),
         }
         lines.push(line("for conversations", &plan.budget.to_string(), "what is left"));

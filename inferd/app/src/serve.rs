@@ -2,7 +2,9 @@
 
 use crate::config::Config;
 use ds4_api::{Api, Hosts, Serving, Trace, Traces, serve as serve_http};
-use ds4_boot::{Asked, BootError, Booted, ComputeDevice, Guard, Ledger, ModelFile, default_floor, observer};
+use ds4_boot::{
+    Asked, BootError, Booted, ComputeDevice, Guard, Ledger, ModelFile, default_floor, observer, own_memory,
+};
 use ds4_engine::{Account, DiskBanks, DiskOptions, Engine, EngineOptions, ParkedBanks, ParkedOptions, Stores};
 use ds4_governor::{Census, Floors, Governor, PressureLimits};
 use ds4_host::{Exit, StopSignals, append_private, printable, printable_path, service};
@@ -178,7 +180,8 @@ fn account(
         info!(tokens = length.tokens.0, price = %length.price, fit = length.fit, "memory: conversations of this length");
     }
     let floors = Floors { floor: asked.floor, substrate_outstanding: Bytes::ZERO };
-    Ok((Account::new(Governor::new(floors, Census::default()), Box::new(observe), None), ledger))
+    let account = Account::new(Governor::new(floors, Census::default()), Box::new(observe), None);
+    Ok((account.living_on_the_floor(Box::new(own_memory(device))), ledger))
 }
 
 fn boot(config: &Config, memory: &AnswerMemory, cancel: &AtomicBool) -> Result<(String, Booted, Stores), Failure> {

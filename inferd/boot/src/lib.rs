@@ -22,4 +22,4 @@ pub use error::BootError;
 pub use file::{Booted, ModelFile, Prospect};
 pub use guard::Guard;
 pub use ledger::{Asked, Ledger};
-pub use memory::{default_floor, observer};
+pub use memory::{default_floor, observer, own_memory};

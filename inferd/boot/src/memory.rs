@@ -5,7 +5,8 @@ use ds4_import::ComputeDevice;
 use ds4_resident::{MemorySource, SystemMemory};
 use ds4_units::Bytes;
 
-/// Stays free on a machine whose main memory holds the conversations.
+/// Stays free on a machine whose main memory holds the conversations. Less of it does when the worker itself takes more
+/// than was planned, for requests on their way: what steps take is in the plan.
 const HOST_FLOOR: Bytes = Bytes::mib(512);
 
 /// Stays free on a GPU with memory of its own, for whoever else uses it: what steps take is in the plan.
@@ -25,6 +26,19 @@ pub fn default_floor(device: &ComputeDevice) -> Bytes {
 pub fn observer(device: &ComputeDevice) -> impl FnMut() -> Observation + Send + use<> {
     let (machine, device) = (SystemMemory::new(), device.clone());
     move || Observation::of_device(&readings(&device, &machine))
+}
+
+/// What this process holds of the memory that conversations are kept in, beside them: its anonymous pages, where that is
+/// the host's (conversations are shared memory). Reads a small file of the kernel.
+pub fn own_memory(device: &ComputeDevice) -> impl FnMut() -> Option<Bytes> + Send + use<> {
+    let is_the_host = matches!(device, ComputeDevice::Cpu);
+    move || if is_the_host { anonymous_pages() } else { None }
+}
+
+fn anonymous_pages() -> Option<Bytes> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?.trim().strip_suffix("kB")?.trim();
+    Some(Bytes(kib.parse::<u64>().ok()? * 1024))
 }
 
 fn readings(device: &ComputeDevice, machine: &SystemMemory) -> Readings {
@@ -61,5 +75,15 @@ mod tests {
         let observation = observer(&ComputeDevice::Cpu)();
         assert_eq!(observation.status, Status::Ok);
         assert!(observation.free > Bytes::ZERO);
+    }
+
+    #[test]
+    fn this_process_says_what_it_holds_itself() {
+        let mut held = own_memory(&ComputeDevice::Cpu);
+        let mut held = || held().expect("the kernel says it");
+        let before = held();
+        let pages = vec![1u8; 64 << 20];
+        let grown = held().0.saturating_sub(before.0);
+        assert!((60 << 20..80 << 20).contains(&grown) && pages[1] == 1, "{before} and {grown} more");
     }
 }

@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 /// Looks at the machine. Called from the engine's thread, so it must be quick.
 pub type Observe = Box<dyn FnMut() -> Observation + Send>;
 
+/// Says what this process holds beside conversations of the memory that they are kept in; nothing where it cannot say. As
+/// quick.
+pub type OwnMemory = Box<dyn FnMut() -> Option<Bytes> + Send>;
+
 /// A look at the machine is good for so long: requests that come together are decided on one.
 const FRESH: Duration = Duration::from_millis(50);
 
@@ -24,8 +28,23 @@ pub struct Account {
     charge: Charge,
     /// What the device holds beside conversations and weights.
     beside: Charge,
+    own: Option<Own>,
     look: Option<Look>,
     reconciliation: Option<Reconciliation>,
+}
+
+/// What this process holds itself, and what it held when memory was planned.
+struct Own {
+    now: OwnMemory,
+    planned: Option<Bytes>,
+}
+
+impl Own {
+    /// What it holds beyond that.
+    fn grown(&mut self) -> Bytes {
+        let grown = (self.now)().zip(self.planned).map(|(now, planned)| now.0.saturating_sub(planned.0));
+        Bytes(grown.unwrap_or(0))
+    }
 }
 
 /// A look at the machine, and what this account held then.
@@ -41,7 +60,16 @@ impl Account {
     pub fn new(governor: Governor, observe: Observe, limit: Option<Bytes>) -> Account {
         let charge = governor.census().charge(Class::BatchBank, Domain::Device, Bytes::ZERO, Bytes::ZERO);
         let beside = governor.census().charge(Class::ScratchSticky, Domain::Device, Bytes::ZERO, Bytes::ZERO);
-        Account { governor, observe, limit, charge, beside, look: None, reconciliation: None }
+        Account { governor, observe, limit, charge, beside, own: None, look: None, reconciliation: None }
+    }
+
+    /// Conversations are kept in the memory that this process lives in as well. What it comes to hold beyond now, for
+    /// requests on their way and for whatever else no plan knows, is taken out of the floor: that is what the floor is
+    /// for, and conversations that were planned have theirs.
+    #[must_use]
+    pub fn living_on_the_floor(self, mut now: OwnMemory) -> Account {
+        let planned = now();
+        Account { own: Some(Own { now, planned }), ..self }
     }
 
     /// An account that always pays: for a program whose one conversation is all it does.
@@ -105,7 +133,9 @@ impl Account {
             let free = Bytes(observation.free.0.saturating_add(then.0).saturating_sub(held.0));
             return Observation { free, ..observation };
         }
-        let observation = (self.observe)();
+        let mut observation = (self.observe)();
+        let grown = self.own.as_mut().map_or(Bytes::ZERO, Own::grown).min(self.governor.floors().floor);
+        observation.free = Bytes(observation.free.0.saturating_add(grown.0));
         // A look that failed is not worth keeping.
         self.look = (observation.status == Status::Ok).then(|| Look { at: Instant::now(), observation, held });
         observation
@@ -149,6 +179,28 @@ mod tests {
         std::thread::sleep(FRESH);
         free.store(70, Ordering::Relaxed);
         assert_eq!(account.ask(Bytes(71)).deficit, Bytes(1));
+    }
+
+    #[test]
+    fn what_the_process_itself_takes_comes_out_of_the_floor_as_long_as_that_lasts() {
+        let (free, own) = (Arc::new(AtomicU64::new(100)), Arc::new(AtomicU64::new(1000)));
+        let (seen, held) = (free.clone(), own.clone());
+        let observe = move || Observation::of(Source::MemAvailable, Bytes(seen.load(Ordering::Relaxed)));
+        let floors = Floors { floor: Bytes(20), ..Floors::default() };
+        let account = Account::new(Governor::new(floors, Census::default()), Box::new(observe), None);
+        let mut account = account.living_on_the_floor(Box::new(move || Some(Bytes(held.load(Ordering::Relaxed)))));
+        for (takes, fits) in [(0, 80), (15, 80), (20, 80), (25, 75), (0, 80)] {
+            own.store(1000 + takes, Ordering::Relaxed);
+            free.store(100 - takes, Ordering::Relaxed);
+            std::thread::sleep(FRESH);
+            assert_eq!(account.ask(Bytes(fits + 1)).deficit, Bytes(1), "{takes}");
+            assert_eq!(account.ask(Bytes(fits)).verdict, Verdict::Admit);
+        }
+        // It may give back what it held before; that is nobody's yet.
+        own.store(900, Ordering::Relaxed);
+        free.store(200, Ordering::Relaxed);
+        std::thread::sleep(FRESH);
+        assert_eq!(account.ask(Bytes(181)).deficit, Bytes(1));
     }
 
     #[test]

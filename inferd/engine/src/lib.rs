@@ -39,7 +39,7 @@ mod stop;
 mod storm;
 mod warm;
 
-pub use account::{Account, Observe};
+pub use account::{Account, Observe, OwnMemory};
 pub use clock::Watch;
 pub use disk::{DiskBanks, DiskError, DiskOptions};
 pub use ds4_banks::{Eviction, HitKind, Miss, Quarantine, SaveReason, Stats as DiskStats, SyncMode};

@@ -227,13 +227,13 @@ pub trait Model: Send {
     /// Gives back memory that a bank which rests does not need for going on: old checkpoints, room for steps to come.
     fn trim(&mut self, _bank: BankId) {}
 
-    /// Memory of the device beyond weights and banks, by what it is for. Nothing where the process's own counts.
+    /// Memory of the device beyond weights and banks, by what it is for.
     fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
         Vec::new()
     }
 
     /// The most that a step of `size` would take of a device's memory beside weights and banks, beyond what steps have
-    /// taken already. Computes nothing. Zero where activations are the process's own memory.
+    /// taken already. Computes nothing. The host's is one of them.
     fn activations(&mut self, _size: StepSize) -> Result<Bytes, StepError> {
         Ok(Bytes::ZERO)
     }

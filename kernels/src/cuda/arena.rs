@@ -14,9 +14,9 @@
 //! Kernels that write so are listed in `plan.rs`, and plans of steps are held to the first and the last rule.
 
 use super::growing::Growing;
-use super::places::Places;
 use super::plan::StepPlan;
 use crate::BackendError;
+use crate::places::Places;
 use ds4_gpu::DevicePtr;
 use ds4_gpu::cuda::{CudaError, Gpu};
 use ds4_units::Bytes;

@@ -33,7 +33,6 @@ mod multiply;
 mod multiply_plan;
 mod normalize;
 mod operand;
-mod places;
 mod plan;
 mod repeat;
 mod rotate;

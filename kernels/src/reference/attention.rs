@@ -7,6 +7,7 @@
 use super::bank::HostBank;
 use super::dot::{dot_rows, multiply_add};
 use super::exp::exp;
+use super::workspace::Workspace;
 use crate::Rows;
 use crate::bank::{BlockPlace, WINDOW, WindowPlace};
 use crate::compression::Selection;
@@ -42,6 +43,7 @@ pub(crate) fn store_window<F: KvFormat>(step: &mut Step<'_, HostBank>, place: Wi
 ///
 /// `queries` are normalised and rotated; `new_rows` are the step's own raw rows as [`store_window`] left them.
 pub(crate) fn attend<F: KvFormat>(
+    workspace: &Workspace,
     step: &Step<'_, HostBank>,
     window: WindowPlace,
     compressed: Option<&Compressed<'_>>,
@@ -50,20 +52,24 @@ pub(crate) fn attend<F: KvFormat>(
     sinks: &[f32],
 ) -> Rows {
     let width = new_rows.width();
-    let mut result = Rows::zeros(step.len(), queries.width());
+    let mut result = workspace.rows(step.len(), queries.width());
     let mut rest = result.values_mut();
     for segment in &step.segments {
-        let (out, later) = rest.split_at_mut(segment.rows.len() * queries.width());
-        rest = later;
-        let keys = SegmentKeys::read::<F>(segment, window, compressed, new_rows);
-        // A single row is split by heads, so that decoding uses more than one thread.
-        let heads = if segment.rows.len() > 1 { sinks.len() } else { HEADS_PER_TASK.min(sinks.len()) };
-        out.par_chunks_mut(heads * width).enumerate().for_each(|(task, out)| {
-            let first_head = task * heads % sinks.len();
-            let row = segment.rows.start + task * heads / sinks.len();
-            let heads = first_head..first_head + out.len() / width;
-            let query = &queries.row(row)[heads.start * width..heads.end * width];
-            attend_heads(query, &keys.visible(step.positions[row].index(), row), &sinks[heads], out);
+        let keys = SegmentKeys::room(workspace, segment, window, compressed, width);
+        workspace.tasks_take(sinks.len() * keys.most());
+        workspace.work(|| {
+            let (out, later) = std::mem::take(&mut rest).split_at_mut(segment.rows.len() * queries.width());
+            rest = later;
+            let keys = keys.read::<F>(segment, window, new_rows);
+            // A single row is split by heads, so that decoding uses more than one thread.
+            let heads = if segment.rows.len() > 1 { sinks.len() } else { HEADS_PER_TASK.min(sinks.len()) };
+            out.par_chunks_mut(heads * width).enumerate().for_each(|(task, out)| {
+                let first_head = task * heads % sinks.len();
+                let row = segment.rows.start + task * heads / sinks.len();
+                let heads = first_head..first_head + out.len() / width;
+                let query = &queries.row(row)[heads.start * width..heads.end * width];
+                attend_heads(workspace, query, &keys.visible(step.positions[row].index(), row), &sinks[heads], out);
+            });
         });
     }
     result
@@ -80,38 +86,81 @@ struct SegmentKeys<'a> {
     /// Raw rows of the segment's own tokens.
     own: Vec<&'a [f32]>,
     start: usize,
-    compressed: Option<(Rows, &'a Compressed<'a>, Expanded)>,
+    compressed: Option<(Rows, &'a Compressed<'a>, Expanded<'a>)>,
 }
 
-/// Which compressed rows were expanded.
-enum Expanded {
+/// Which compressed rows are expanded.
+enum Expanded<'a> {
     /// All finished rows, in order.
     All,
     /// The selection of the only query, in its order.
-    Chosen,
+    Chosen(&'a [u32]),
 }
 
 impl<'a> SegmentKeys<'a> {
-    fn read<F: KvFormat>(
+    /// Room for them.
+    fn room(
+        workspace: &Workspace,
         segment: &StepSegment<'_, HostBank>,
         window: WindowPlace,
         compressed: Option<&'a Compressed<'a>>,
-        new_rows: &'a Rows,
+        width: usize,
     ) -> SegmentKeys<'a> {
         let start = segment.start.index();
         let window_start = start.saturating_sub(WINDOW - 1).max(window.oldest).min(start);
-        let mut before = Rows::zeros(start - window_start, new_rows.width());
+        let compressed = compressed.map(|compressed| {
+            let only_selection = match segment.rows.len() {
+                1 => compressed.selection.of(segment.rows.start),
+                _ => None,
+            };
+            let (count, expanded) = match only_selection {
+                Some(chosen) => (chosen.len(), Expanded::Chosen(chosen)),
+                None => (segment.end() / compressed.ratio, Expanded::All),
+            };
+            (workspace.rows(count, compressed.rows.array.width), compressed, expanded)
+        });
+        let before = workspace.rows(start - window_start, width);
+        SegmentKeys { oldest: window.oldest, window_start, before, own: Vec::new(), start, compressed }
+    }
+
+    /// The most rows that a query sees.
+    fn most(&self) -> usize {
+        let compressed = self.compressed.as_ref().map_or(0, |(rows, compressed, _)| {
+            let chosen = compressed.selection.chosen.iter().flatten().map(Vec::len).max();
+            chosen.unwrap_or(0).max(if compressed.selection.chosen.iter().all(Option::is_some) {
+                0
+            } else {
+                rows.len()
+            })
+        });
+        WINDOW + compressed
+    }
+
+    /// Expands them.
+    fn read<F: KvFormat>(
+        mut self,
+        segment: &StepSegment<'_, HostBank>,
+        window: WindowPlace,
+        new_rows: &'a Rows,
+    ) -> SegmentKeys<'a> {
         let memory = &segment.bank.before()[window.offset..];
-        for position in window_start..start {
-            let row = before.row_mut(position - window_start);
+        for position in self.window_start..self.start {
+            let row = self.before.row_mut(position - self.window_start);
             F::read_attention(memory, window.array, position % WINDOW, row);
         }
-        let own = segment.rows.clone().map(|row| new_rows.row(row)).collect();
-        let compressed = compressed.map(|compressed| {
-            let (rows, expanded) = expand_compressed::<F>(segment, compressed);
-            (rows, compressed, expanded)
-        });
-        SegmentKeys { oldest: window.oldest, window_start, before, own, start, compressed }
+        self.own = segment.rows.clone().map(|row| new_rows.row(row)).collect();
+        if let Some((rows, compressed, expanded)) = &mut self.compressed {
+            let place = compressed.rows;
+            for at in 0..rows.len() {
+                let index = match expanded {
+                    Expanded::All => at,
+                    Expanded::Chosen(chosen) => chosen[at] as usize,
+                };
+                let (memory, slot) = segment.bank.row(place, index);
+                F::read_attention(memory, place.array, slot, rows.row_mut(at));
+            }
+        }
+        self
     }
 
     /// The rows that the query at `position` (row `row` of the step) sees.
@@ -126,7 +175,7 @@ impl<'a> SegmentKeys<'a> {
         if let Some((rows, compressed, expanded)) = &self.compressed {
             match (&compressed.selection.chosen[row], expanded) {
                 (Some(chosen), Expanded::All) => keys.extend(chosen.iter().map(|&index| rows.row(index as usize))),
-                (Some(_), Expanded::Chosen) => keys.extend(rows.iter()),
+                (Some(_), Expanded::Chosen(_)) => keys.extend(rows.iter()),
                 (None, _) => keys.extend(rows.iter().take((position + 1) / compressed.ratio)),
             }
         }
@@ -134,36 +183,10 @@ impl<'a> SegmentKeys<'a> {
     }
 }
 
-fn expand_compressed<F: KvFormat>(
-    segment: &StepSegment<'_, HostBank>,
-    compressed: &Compressed<'_>,
-) -> (Rows, Expanded) {
-    let place = compressed.rows;
-    let read = |indices: &mut dyn Iterator<Item = usize>, count: usize| {
-        let mut rows = Rows::zeros(count, place.array.width);
-        for (at, index) in indices.enumerate() {
-            let (memory, slot) = segment.bank.row(place, index);
-            F::read_attention(memory, place.array, slot, rows.row_mut(at));
-        }
-        rows
-    };
-    let only_selection = match segment.rows.len() {
-        1 => compressed.selection.chosen[segment.rows.start].as_ref(),
-        _ => None,
-    };
-    match only_selection {
-        Some(chosen) => (read(&mut chosen.iter().map(|&index| index as usize), chosen.len()), Expanded::Chosen),
-        None => {
-            let finished = segment.end() / compressed.ratio;
-            (read(&mut (0..finished), finished), Expanded::All)
-        }
-    }
-}
-
 /// Softmax attention of some heads over the same rows.
-fn attend_heads(queries: &[f32], keys: &[&[f32]], sinks: &[f32], out: &mut [f32]) {
+fn attend_heads(workspace: &Workspace, queries: &[f32], keys: &[&[f32]], sinks: &[f32], out: &mut [f32]) {
     let width = queries.len() / sinks.len();
-    let mut weights = vec![0.0; sinks.len() * keys.len()];
+    let mut weights = workspace.take(sinks.len() * keys.len());
     dot_rows(queries, keys, width, &mut weights);
     let scale = (width as f32).sqrt().recip();
     for (weights, &sink) in weights.chunks_exact_mut(keys.len()).zip(sinks) {

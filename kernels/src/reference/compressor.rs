@@ -8,6 +8,7 @@
 use super::bank::HostBank;
 use super::exp::exp;
 use super::norm;
+use super::workspace::Workspace;
 use crate::Rows;
 use crate::compression::{Compressor, RowKind};
 use crate::kv_rows::KvFormat;
@@ -28,6 +29,7 @@ struct Pool<'a> {
 
 /// Feeds every row's values and gates to the compressor of its bank and stores the rows this completes.
 pub(crate) fn compress<F: KvFormat>(
+    workspace: &Workspace,
     step: &mut Step<'_, HostBank>,
     compressor: &Compressor<Vec<f32>>,
     values: &Rows,
@@ -36,40 +38,45 @@ pub(crate) fn compress<F: KvFormat>(
     for segment in &mut step.segments {
         let first_row = compressor.finished(segment.start.index());
         let count = compressor.finished(segment.end()) - first_row;
-        let state = segment.bank.next_floats(compressor.pool.offset, compressor.pool.floats);
-        let group_floats = state.len() / (compressor.channels / LANES);
-        let pooled: Vec<Vec<Lanes>> = state
-            .par_chunks_exact_mut(group_floats)
-            .enumerate()
-            .with_min_len(if segment.rows.len() < 8 { usize::MAX } else { 1 })
-            .map(|(group, state)| {
-                let tokens = segment.rows.clone().map(|row| (values.row(row), gates.row(row)));
-                pool_group(compressor, group, state, segment.start.index(), tokens)
-            })
-            .collect();
-        let mut row = vec![0.0; compressor.channels];
-        for index in 0..count {
-            for (lanes, pooled) in row.as_chunks_mut::<LANES>().0.iter_mut().zip(&pooled) {
-                *lanes = pooled[index];
+        let groups = compressor.channels / LANES;
+        let mut pooled = workspace.take(groups * count.max(1) * LANES);
+        workspace.work(|| {
+            let state = segment.bank.next_floats(compressor.pool.offset, compressor.pool.floats);
+            let group_floats = state.len() / groups;
+            state
+                .par_chunks_exact_mut(group_floats)
+                .zip(pooled.par_chunks_exact_mut(count.max(1) * LANES))
+                .enumerate()
+                .with_min_len(if segment.rows.len() < 8 { usize::MAX } else { 1 })
+                .for_each(|(group, (state, pooled))| {
+                    let tokens = segment.rows.clone().map(|row| (values.row(row), gates.row(row)));
+                    pool_group(compressor, group, (state, pooled), segment.start.index(), tokens);
+                });
+            let mut row = vec![0.0; compressor.channels];
+            for index in 0..count {
+                for (lanes, pooled) in row.as_chunks_mut::<LANES>().0.iter_mut().zip(pooled.chunks_exact(count * LANES))
+                {
+                    lanes.copy_from_slice(&pooled[index * LANES..][..LANES]);
+                }
+                finish::<F>(compressor, segment.bank, first_row + index, &mut row);
             }
-            finish::<F>(compressor, segment.bank, first_row + index, &mut row);
-        }
+        });
     }
 }
 
-/// Runs one group of channels over the tokens; returns the rows they complete.
+/// Runs one group of channels over the tokens; the rows they complete go to `pooled`.
 fn pool_group<'a>(
     compressor: &Compressor<Vec<f32>>,
     group: usize,
-    state: &mut [f32],
+    (state, pooled): (&mut [f32], &mut [f32]),
     start: usize,
     tokens: impl Iterator<Item = (&'a [f32], &'a [f32])>,
-) -> Vec<Lanes> {
+) {
     let at = group * LANES;
     let bias_width = compressor.position_bias.len() / compressor.ratio;
     let current_half = if compressor.overlapped { compressor.channels } else { 0 };
     let sets_of_lanes = state.as_chunks_mut::<LANES>().0;
-    let mut rows = Vec::new();
+    let mut rows = pooled.as_chunks_mut::<LANES>().0.iter_mut();
     for (position, (value, gate)) in (start..).zip(tokens) {
         let phase = position % compressor.ratio;
         if position == 0 {
@@ -87,11 +94,11 @@ fn pool_group<'a>(
         }
         if phase + 1 == compressor.ratio {
             let current = pool(current);
-            rows.push(std::array::from_fn(|lane| current.sum[lane] / current.weight[lane]));
+            let row = rows.next().expect("there is room for every row that is completed");
+            *row = std::array::from_fn(|lane| current.sum[lane] / current.weight[lane]);
             finish_window(sets_of_lanes);
         }
     }
-    rows
 }
 
 /// After a row: what was pooled for the next one becomes current.

@@ -4,6 +4,7 @@
 
 use super::multiply::multiply;
 use super::norm;
+use super::workspace::Workspace;
 use crate::hyper_connection::{HyperConstants, MIX_WIDTH, Mixed, STREAMS};
 use crate::{Matrix, Rows};
 use rayon::prelude::*;
@@ -16,11 +17,17 @@ pub(crate) struct Site<'a> {
 }
 
 /// Gates, the stream matrix and the normalised block input of every row.
-pub(crate) fn mix(site: &Site<'_>, norm_weight: &[f32], constants: &HyperConstants, streams: &Rows) -> Mixed<Rows> {
-    let mut mixes = mix_logits(site, constants, streams);
+pub(crate) fn mix(
+    workspace: &Workspace,
+    site: &Site<'_>,
+    norm_weight: &[f32],
+    constants: &HyperConstants,
+    streams: &Rows,
+) -> Mixed<Rows> {
+    let mut mixes = mix_logits(workspace, site, constants, streams);
     let width = streams.width() / STREAMS;
-    let mut input = Rows::zeros(streams.len(), width);
-    let mut merge = Rows::zeros(streams.len(), MIX_WIDTH - STREAMS);
+    let mut input = workspace.rows(streams.len(), width);
+    let mut merge = workspace.rows(streams.len(), MIX_WIDTH - STREAMS);
     let rows = input
         .values_mut()
         .par_chunks_exact_mut(width)
@@ -63,10 +70,16 @@ pub(crate) fn merge(streams: &mut Rows, merge: &Rows, output: &Rows) {
 }
 
 /// The head's own site: streams to one normalised row.
-pub(crate) fn collapse(site: &Site<'_>, norm_weight: &[f32], constants: &HyperConstants, streams: &Rows) -> Rows {
-    let gates = mix_logits(site, constants, streams);
+pub(crate) fn collapse(
+    workspace: &Workspace,
+    site: &Site<'_>,
+    norm_weight: &[f32],
+    constants: &HyperConstants,
+    streams: &Rows,
+) -> Rows {
+    let gates = mix_logits(workspace, site, constants, streams);
     let width = streams.width() / STREAMS;
-    let mut result = Rows::zeros(streams.len(), width);
+    let mut result = workspace.rows(streams.len(), width);
     for (index, (gates, streams)) in gates.iter().zip(streams.iter()).enumerate() {
         let gates: [f32; STREAMS] =
             std::array::from_fn(|i| gate(gates[i], site.scale[0], site.base[i], constants.mix_epsilon));
@@ -78,12 +91,13 @@ pub(crate) fn collapse(site: &Site<'_>, norm_weight: &[f32], constants: &HyperCo
 }
 
 /// The mixing matrix applied to the normalised streams of every row.
-fn mix_logits(site: &Site<'_>, constants: &HyperConstants, streams: &Rows) -> Rows {
-    let mut flat = streams.clone();
-    let width = flat.width();
+fn mix_logits(workspace: &Workspace, site: &Site<'_>, constants: &HyperConstants, streams: &Rows) -> Rows {
+    let width = streams.width();
+    let mut flat = workspace.rows(streams.len(), width);
+    flat.values_mut().copy_from_slice(streams.values());
     let rows = flat.values_mut().par_chunks_exact_mut(width).with_min_len(super::min_rows(width));
     rows.for_each(|row| norm::normalize(row, constants.norm_epsilon));
-    multiply(site.mix, &flat)
+    multiply(workspace, site.mix, &flat)
 }
 
 fn weighted_sum(weights: &[f32], streams: &[f32], out: &mut [f32]) {

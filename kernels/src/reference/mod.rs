@@ -15,11 +15,13 @@ mod indexer;
 mod multiply;
 mod norm;
 mod router;
+mod workspace;
 
 pub use bank::{HostBank, HostCheckpoint};
 pub(crate) use ceiling::fastest_product;
+pub(crate) use workspace::Piece;
 
-use crate::backend::{Backend, BackendError, HyperSite, Mlp, Routing};
+use crate::backend::{Backend, BackendError, HyperSite, Mlp, Produced, Routing};
 use crate::bank::{BankImage, BankSizes, BankState, BlockBytes, BlockPlace, StreamsPlace, WindowPlace};
 use crate::compression::{Compressor, Selection};
 use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
@@ -34,16 +36,25 @@ use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
+use workspace::Workspace;
 
-/// The CPU, keeping rows in format `F`.
-#[derive(Clone, Copy, Debug)]
-pub struct Cpu<F: KvFormat>(PhantomData<F>);
+/// The CPU, keeping rows in format `F`. A clone shares its memory of steps.
+#[derive(Clone, Debug)]
+pub struct Cpu<F: KvFormat> {
+    workspace: Workspace,
+    rows: PhantomData<F>,
+}
 
 impl<F: KvFormat> Cpu<F> {
-    /// The backend. It holds nothing.
+    /// The backend. It holds nothing yet.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Cpu<F> {
-        Cpu(PhantomData)
+        Cpu { workspace: Workspace::default(), rows: PhantomData }
+    }
+
+    /// How many buffers of steps did not fit into the memory that was taken for them, so far.
+    pub fn beyond_memory(&self) -> usize {
+        self.workspace.beyond()
     }
 }
 
@@ -64,12 +75,26 @@ impl<F: KvFormat> Backend for Cpu<F> {
     const REPLAY_ROWS: usize = 64;
 
     fn memory(&self) -> Vec<(&'static str, Bytes)> {
-        Vec::new()
+        vec![("activations", self.workspace.bytes())]
     }
 
     fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R {
         // `join` moves to a thread of the pool and comes back when both halves are done; the other half is nothing.
         rayon::join(step, || ()).0
+    }
+
+    fn try_out<'a>(
+        &self,
+        step: &mut Step<'a, HostBank>,
+        take: bool,
+        operations: impl FnOnce(&Self, &mut Step<'a, HostBank>) -> Produced<Rows>,
+    ) -> Result<Bytes, BackendError> {
+        let needed = self.workspace.try_out(|| drop(operations(self, step)));
+        let more = Bytes(needed.0.saturating_sub(self.workspace.bytes().0));
+        if take {
+            self.workspace.hold(needed)?;
+        }
+        Ok(more)
     }
 
     fn matrix(&self, stored: Matrix) -> Result<Matrix, BackendError> {
@@ -182,11 +207,14 @@ impl<F: KvFormat> Backend for Cpu<F> {
     }
 
     fn reshaped(&self, rows: Rows, width: usize) -> Rows {
-        Rows::from_values(width, rows.into_values())
+        rows.reshaped(width)
     }
 
     fn part(&self, rows: &Rows, range: Range<usize>) -> Rows {
-        Rows::from_values(rows.width(), rows.values()[range.start * rows.width()..range.end * rows.width()].to_vec())
+        let mut part = self.workspace.rows(range.len(), rows.width());
+        let values = range.start * rows.width()..range.end * rows.width();
+        self.workspace.work(|| part.values_mut().copy_from_slice(&rows.values()[values]));
+        part
     }
 
     fn add(&self, rows: &mut Rows, others: &Rows) {
@@ -194,44 +222,50 @@ impl<F: KvFormat> Backend for Cpu<F> {
     }
 
     fn take_streams(&self, step: &Step<'_, HostBank>, place: StreamsPlace, streams: Option<&Rows>) -> Rows {
-        let mut taken = Rows::zeros(step.len(), place.floats);
-        for segment in &step.segments {
-            for row in segment.rows.clone() {
-                let before = match streams.filter(|_| row > segment.rows.start) {
-                    Some(streams) => streams.row(row - 1),
-                    None => segment.bank.before_floats(place.offset, place.floats),
-                };
-                taken.row_mut(row).copy_from_slice(before);
+        let mut taken = self.workspace.rows(step.len(), place.floats);
+        self.workspace.work(|| {
+            for segment in &step.segments {
+                for row in segment.rows.clone() {
+                    let before = match streams.filter(|_| row > segment.rows.start) {
+                        Some(streams) => streams.row(row - 1),
+                        None => segment.bank.before_floats(place.offset, place.floats),
+                    };
+                    taken.row_mut(row).copy_from_slice(before);
+                }
             }
-        }
+        });
         taken
     }
 
     fn leave_streams(&self, step: &mut Step<'_, HostBank>, place: StreamsPlace, streams: &Rows) {
-        for segment in &mut step.segments {
-            let kept = segment.bank.next_floats(place.offset, place.floats);
-            kept.copy_from_slice(streams.row(segment.rows.end - 1));
-        }
+        self.workspace.work(|| {
+            for segment in &mut step.segments {
+                let kept = segment.bank.next_floats(place.offset, place.floats);
+                kept.copy_from_slice(streams.row(segment.rows.end - 1));
+            }
+        });
     }
 
     fn embed(&self, table: &Matrix, step: &Step<'_, HostBank>) -> Rows {
         let width = table.columns();
-        let mut streams = Rows::zeros(step.len(), width * STREAMS);
-        for (index, token) in step.tokens.iter().enumerate() {
-            let (first, others) = streams.row_mut(index).split_at_mut(width);
-            let row = token.index();
-            blocks::expand(table.kind(), table.rows_bytes(0, row..row + 1), first);
-            others.chunks_exact_mut(width).for_each(|stream| stream.copy_from_slice(first));
-        }
+        let mut streams = self.workspace.rows(step.len(), width * STREAMS);
+        self.workspace.work(|| {
+            for (index, token) in step.tokens.iter().enumerate() {
+                let (first, others) = streams.row_mut(index).split_at_mut(width);
+                let row = token.index();
+                blocks::expand(table.kind(), table.rows_bytes(0, row..row + 1), first);
+                others.chunks_exact_mut(width).for_each(|stream| stream.copy_from_slice(first));
+            }
+        });
         streams
     }
 
     fn multiply(&self, matrix: &Matrix, rows: &Rows) -> Rows {
-        multiply::multiply(matrix, rows)
+        multiply::multiply(&self.workspace, matrix, rows)
     }
 
     fn multiply_groups(&self, matrix: &Matrix, groups: usize, rows: &Rows) -> Rows {
-        multiply::multiply_groups(matrix, groups, rows)
+        multiply::multiply_groups(&self.workspace, matrix, groups, rows)
     }
 
     fn normalize(&self, rows: &mut Rows, weight: &Vec<f32>, epsilon: f32) {
@@ -252,7 +286,7 @@ impl<F: KvFormat> Backend for Cpu<F> {
     }
 
     fn mix(&self, site: &HyperSite<Self>, constants: &HyperConstants, streams: &Rows) -> Mixed<Rows> {
-        hyper_connection::mix(&host_site(site), &site.norm, constants, streams)
+        hyper_connection::mix(&self.workspace, &host_site(site), &site.norm, constants, streams)
     }
 
     fn merge(&self, streams: &mut Rows, merge: &Rows, output: &Rows) {
@@ -266,17 +300,18 @@ impl<F: KvFormat> Backend for Cpu<F> {
         streams: &Rows,
         step: &Step<'_, HostBank>,
     ) -> Rows {
-        let wanted = step.wanted.iter().flat_map(|&row| streams.row(row)).copied().collect();
-        let wanted = Rows::from_values(streams.width(), wanted);
-        hyper_connection::collapse(&host_site(site), &site.norm, constants, &wanted)
+        let mut wanted = self.workspace.rows(step.wanted.len(), streams.width());
+        let rows = wanted.values_mut().chunks_exact_mut(streams.width()).zip(&step.wanted);
+        rows.for_each(|(wanted, &row)| wanted.copy_from_slice(streams.row(row)));
+        hyper_connection::collapse(&self.workspace, &host_site(site), &site.norm, constants, &wanted)
     }
 
     fn store_window(&self, step: &mut Step<'_, HostBank>, place: WindowPlace, rows: &mut Rows) {
-        attention::store_window::<F>(step, place, rows);
+        self.workspace.work(|| attention::store_window::<F>(step, place, rows));
     }
 
     fn compress(&self, step: &mut Step<'_, HostBank>, compressor: &Compressor<Vec<f32>>, values: &Rows, gates: &Rows) {
-        compressor::compress::<F>(step, compressor, values, gates);
+        compressor::compress::<F>(&self.workspace, step, compressor, values, gates);
     }
 
     fn select_all(&self, step: &Step<'_, HostBank>) -> Selection {
@@ -294,7 +329,7 @@ impl<F: KvFormat> Backend for Cpu<F> {
     ) -> Selection {
         self.rotate(&mut queries, place.array.width, rope, step);
         let indexer = indexer::Indexer { rows: place, ratio: place.ratio(), top };
-        indexer::select::<F>(step, &indexer, &queries, weights)
+        indexer::select::<F>(&self.workspace, step, &indexer, &queries, weights)
     }
 
     fn attend(
@@ -308,7 +343,7 @@ impl<F: KvFormat> Backend for Cpu<F> {
     ) -> Rows {
         let compressed =
             compressed.map(|(rows, selection)| attention::Compressed { rows, ratio: rows.ratio(), selection });
-        attention::attend::<F>(step, window, compressed.as_ref(), queries, new_rows, sinks)
+        attention::attend::<F>(&self.workspace, step, window, compressed.as_ref(), queries, new_rows, sinks)
     }
 
     fn route(
@@ -334,7 +369,7 @@ impl<F: KvFormat> Backend for Cpu<F> {
         routes: &Routes,
         rows: &Rows,
     ) -> Rows {
-        experts::feed_forward(&host_mlp(routed), &host_mlp(shared), constants, routes, rows)
+        experts::feed_forward(&self.workspace, &host_mlp(routed), &host_mlp(shared), constants, routes, rows)
     }
 
     fn download(&self, rows: Rows) -> Result<Rows, BackendError> {

@@ -3,6 +3,7 @@
 //! Weights are expanded a panel of rows at a time, and every activation row passes over the panel while it is in the
 //! cache. Panels run on all threads; how the work is cut never changes a sum (see `dot.rs`).
 
+use super::workspace::Workspace;
 use super::{blocks, dot};
 use crate::{Matrix, Rows};
 use rayon::prelude::*;
@@ -26,76 +27,105 @@ const INPUT_ROWS: usize = 24;
 const TASK_PRODUCTS: usize = 1 << 18;
 
 /// `matrix . row` for every row.
-pub(crate) fn multiply(matrix: &Matrix, inputs: &Rows) -> Rows {
-    let product = Product { matrix, index: 0, rows: 0..matrix.rows(), inputs: inputs.iter().collect() };
-    multiply_all(&[product]).pop().expect("one product gives one result")
-}
-
-/// Splits rows and outputs into `groups` equal parts and multiplies part by part.
-pub(crate) fn multiply_groups(matrix: &Matrix, groups: usize, inputs: &Rows) -> Rows {
-    let (columns, outputs) = (matrix.columns(), matrix.rows() / groups);
-    let products: Vec<Product<'_>> = (0..groups)
-        .map(|group| Product {
-            matrix,
-            index: 0,
-            rows: group * outputs..(group + 1) * outputs,
-            inputs: inputs.iter().map(|row| &row[group * columns..][..columns]).collect(),
-        })
-        .collect();
-    let parts = multiply_all(&products);
-    let mut result = Rows::zeros(inputs.len(), matrix.rows());
-    for row in 0..inputs.len() {
-        for (out, part) in result.row_mut(row).chunks_exact_mut(outputs).zip(&parts) {
-            out.copy_from_slice(part.row(row));
-        }
-    }
+pub(crate) fn multiply(workspace: &Workspace, matrix: &Matrix, inputs: &Rows) -> Rows {
+    let mut result = workspace.rows(inputs.len(), matrix.rows());
+    let size = Size { values: inputs.len() * matrix.rows(), columns: matrix.columns() };
+    multiply_all(workspace, size, result.values_mut(), || {
+        vec![Product { matrix, index: 0, rows: 0..matrix.rows(), inputs: inputs.iter().collect() }]
+    });
     result
 }
 
-/// All products, each giving as many rows as it has inputs.
-pub(crate) fn multiply_all(products: &[Product<'_>]) -> Vec<Rows> {
-    let tasks: Vec<(usize, Range<usize>)> = products.iter().enumerate().flat_map(tasks_of).collect();
-    let panels: Vec<Vec<f32>> = run(&tasks, |(product, rows)| panel(&products[*product], rows.clone()));
-    let mut panels = tasks.into_iter().zip(panels).peekable();
-    let mut results = Vec::with_capacity(products.len());
-    for (index, product) in products.iter().enumerate() {
-        let mut own = Vec::new();
-        while let Some(((_, rows), panel)) = panels.next_if(|((owner, _), _)| *owner == index) {
-            own.push((rows.start - product.rows.start, panel));
+/// Splits rows and outputs into `groups` equal parts and multiplies part by part.
+pub(crate) fn multiply_groups(workspace: &Workspace, matrix: &Matrix, groups: usize, inputs: &Rows) -> Rows {
+    let (columns, outputs) = (matrix.columns(), matrix.rows() / groups);
+    let product = |group: usize| Product {
+        matrix,
+        index: 0,
+        rows: group * outputs..(group + 1) * outputs,
+        inputs: inputs.iter().map(|row| &row[group * columns..][..columns]).collect(),
+    };
+    let size = Size { values: inputs.len() * matrix.rows(), columns };
+    let mut parts = workspace.take(size.values);
+    multiply_all(workspace, size, &mut parts, || (0..groups).map(product).collect());
+    let mut result = workspace.rows(inputs.len(), matrix.rows());
+    workspace.work(|| {
+        let parts: Vec<&[f32]> = parts.chunks_exact((inputs.len() * outputs).max(1)).collect();
+        for row in 0..inputs.len() {
+            for (out, part) in result.row_mut(row).chunks_exact_mut(outputs).zip(&parts) {
+                out.copy_from_slice(&part[row * outputs..][..outputs]);
+            }
         }
-        results.push(transpose(&own, product.inputs.len(), product.rows.len()));
-    }
-    results
+    });
+    result
 }
 
-fn run<T: Sync, R: Send>(tasks: &[T], work: impl Fn(&T) -> R + Sync + Send) -> Vec<R> {
-    match tasks {
-        [only] => vec![work(only)],
-        _ => tasks.par_iter().map(work).collect(),
+/// What products take, known before they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    /// Results of all of them.
+    pub(crate) values: usize,
+    /// The most columns of a matrix.
+    pub(crate) columns: usize,
+}
+
+/// All products, one behind the other in `results`, each as many rows as it has inputs.
+pub(crate) fn multiply_all<'a>(
+    workspace: &Workspace,
+    size: Size,
+    results: &mut [f32],
+    products: impl FnOnce() -> Vec<Product<'a>>,
+) {
+    let mut panels = workspace.take(size.values);
+    workspace.tasks_take(scratch(size.columns));
+    workspace.work(|| {
+        let products = products();
+        let mut rest = &mut panels[..];
+        let tasks = products.iter().flat_map(tasks_of).map(|(product, rows)| {
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(rows.len() * product.inputs.len());
+            rest = others;
+            (product, rows, own)
+        });
+        run(tasks.collect(), |(product, rows, out)| panel(workspace, product, rows, out));
+        let (mut panels, mut results) = (&panels[..], results);
+        for product in &products {
+            let len = product.inputs.len() * product.rows.len();
+            let (panel, result);
+            (panel, panels) = panels.split_at(len);
+            (result, results) = results.split_at_mut(len);
+            transpose(panel, product.inputs.len(), product.rows.len(), result);
+        }
+    });
+}
+
+fn run<T: Send>(mut tasks: Vec<T>, work: impl Fn(T) + Sync + Send) {
+    match tasks.len() {
+        1 => tasks.drain(..).for_each(work),
+        _ => tasks.into_par_iter().for_each(work),
     }
 }
 
-fn tasks_of((index, product): (usize, &Product<'_>)) -> Vec<(usize, Range<usize>)> {
+fn tasks_of<'a, 'p>(product: &'p Product<'a>) -> impl Iterator<Item = (&'p Product<'a>, Range<usize>)> + use<'a, 'p> {
     let work_per_row = product.matrix.columns() * product.inputs.len();
-    if work_per_row == 0 {
-        return Vec::new();
-    }
-    let rows_per_task = TASK_PRODUCTS.div_ceil(work_per_row).next_multiple_of(PANEL_ROWS);
-    product
-        .rows
-        .clone()
-        .step_by(rows_per_task)
-        .map(|start| (index, start..(start + rows_per_task).min(product.rows.end)))
-        .collect()
+    let (rows, rows_per_task) = match work_per_row {
+        0 => (0..0, 1),
+        work => (product.rows.clone(), TASK_PRODUCTS.div_ceil(work).next_multiple_of(PANEL_ROWS)),
+    };
+    let end = rows.end;
+    rows.step_by(rows_per_task).map(move |start| (product, start..(start + rows_per_task).min(end)))
+}
+
+/// Values that a task takes while it runs: a panel's weights, and its sums.
+fn scratch(columns: usize) -> usize {
+    PANEL_ROWS * columns + PANEL_ROWS * INPUT_ROWS
 }
 
 /// Outputs of some weight rows for all inputs: `[weight row][input]`.
-fn panel(product: &Product<'_>, rows: Range<usize>) -> Vec<f32> {
+fn panel(workspace: &Workspace, product: &Product<'_>, rows: Range<usize>, out: &mut [f32]) {
     let (columns, inputs) = (product.matrix.columns(), product.inputs.len());
-    let mut out = vec![0.0; rows.len() * inputs];
-    let mut weights = vec![0.0; PANEL_ROWS.min(rows.len()) * columns];
-    let mut sums = vec![0.0; PANEL_ROWS * INPUT_ROWS.min(inputs)];
-    for (out, start) in out.chunks_mut(PANEL_ROWS * inputs).zip(rows.clone().step_by(PANEL_ROWS)) {
+    let mut scratch = workspace.take(scratch(columns));
+    let (weights, sums) = scratch.split_at_mut(PANEL_ROWS * columns);
+    for (out, start) in out.chunks_mut(PANEL_ROWS * inputs).zip(rows.step_by(PANEL_ROWS)) {
         let count = out.len() / inputs;
         let weights = &mut weights[..count * columns];
         blocks::expand(product.matrix.kind(), product.matrix.rows_bytes(product.index, start..start + count), weights);
@@ -107,30 +137,23 @@ fn panel(product: &Product<'_>, rows: Range<usize>) -> Vec<f32> {
             }
         }
     }
-    out
 }
 
-/// Panels of `[output][input]`, each with its first output, to `inputs` rows of `outputs` values.
-fn transpose(panels: &[(usize, Vec<f32>)], inputs: usize, outputs: usize) -> Rows {
-    let mut result = Rows::zeros(inputs, outputs);
+/// `[output][input]` to `inputs` rows of `outputs` values.
+fn transpose(panel: &[f32], inputs: usize, outputs: usize, result: &mut [f32]) {
     if inputs == 1 {
-        for (start, panel) in panels {
-            result.row_mut(0)[*start..start + panel.len()].copy_from_slice(panel);
-        }
-        return result;
+        result.copy_from_slice(panel);
+        return;
     }
-    result.values_mut().par_chunks_mut(16 * outputs).enumerate().for_each(|(block, rows)| {
+    result.par_chunks_mut(16 * outputs).enumerate().for_each(|(block, rows)| {
         let first = block * 16;
         let count = rows.len() / outputs;
-        for (start, panel) in panels {
-            for (offset, values) in panel.chunks_exact(inputs).enumerate() {
-                for (row, &value) in values[first..first + count].iter().enumerate() {
-                    rows[row * outputs + start + offset] = value;
-                }
+        for (output, values) in panel.chunks_exact(inputs.max(1)).enumerate() {
+            for (row, &value) in values[first..first + count].iter().enumerate() {
+                rows[row * outputs + output] = value;
             }
         }
     });
-    result
 }
 
 #[cfg(test)]
@@ -155,9 +178,9 @@ mod tests {
                 columns,
                 (0..inputs * columns).map(|i| ((i * 31) % 97) as f32 / 48.0 - 1.0).collect(),
             );
-            let all = multiply(&matrix, &x);
+            let all = multiply(&Workspace::default(), &matrix, &x);
             for (index, row) in x.iter().enumerate() {
-                let alone = multiply(&matrix, &Rows::from_values(columns, row.to_vec()));
+                let alone = multiply(&Workspace::default(), &matrix, &Rows::from_values(columns, row.to_vec()));
                 assert_eq!(alone.row(0), all.row(index));
                 for (output, &got) in all.row(index).iter().enumerate() {
                     let weights = &weights[output * columns..][..columns];
@@ -171,7 +194,7 @@ mod tests {
     #[test]
     fn a_product_without_inputs_is_empty() {
         let (matrix, _) = matrix(4, 8);
-        let product = Product { matrix: &matrix, index: 0, rows: 0..4, inputs: Vec::new() };
-        assert!(multiply_all(&[product])[0].is_empty());
+        let inputs = Rows::from_values(8, Vec::new());
+        assert!(multiply(&Workspace::default(), &matrix, &inputs).is_empty());
     }
 }

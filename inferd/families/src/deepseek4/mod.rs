@@ -4,6 +4,8 @@ mod bank;
 mod bind;
 mod draft;
 mod graph;
+#[cfg(test)]
+mod host_step_memory;
 mod layout;
 mod metadata;
 mod model;

@@ -272,6 +272,15 @@ impl<B: Observed> Backend for Watched<B> {
         self.inner.compute(repeats, step, full, |_, step| operations(self, step))
     }
 
+    fn try_out<'a>(
+        &self,
+        step: &mut Step<'a, Self::Bank>,
+        take: bool,
+        operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Produced<Self::Rows>,
+    ) -> Result<Bytes, BackendError> {
+        self.inner.try_out(step, take, |_, step| operations(self, step))
+    }
+
     fn embed(&self, table: &Self::Matrix, step: &Step<'_, Self::Bank>) -> Self::Rows {
         let streams = self.inner.embed(table, step);
         self.done(Part::Embedding, || vec![(Part::Embedding, work::embedding(B::format(table), B::size(&streams)))]);

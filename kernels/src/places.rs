@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// What is given out and what is free between it. The same requests in the same order get the same places.
 #[derive(Default)]
-pub(super) struct Places {
+pub(crate) struct Places {
     /// Lengths of the gaps before `end`, by where they start. No two touch.
     gaps: BTreeMap<u64, u64>,
     /// Behind it nothing is given out.
@@ -13,7 +13,7 @@ pub(super) struct Places {
 
 impl Places {
     /// Where `len` bytes are free; they are no longer.
-    pub(super) fn take(&mut self, len: u64) -> u64 {
+    pub(crate) fn take(&mut self, len: u64) -> u64 {
         if let Some((&offset, &gap)) = self.gaps.iter().find(|&(_, &gap)| gap >= len) {
             self.gaps.remove(&offset);
             if gap > len {
@@ -27,7 +27,7 @@ impl Places {
     }
 
     /// Takes back what was given out.
-    pub(super) fn give_back(&mut self, mut offset: u64, mut len: u64) {
+    pub(crate) fn give_back(&mut self, mut offset: u64, mut len: u64) {
         if let Some((&before, &gap)) = self.gaps.range(..offset).next_back()
             && before + gap == offset
         {
@@ -45,7 +45,7 @@ impl Places {
     }
 
     /// Behind it nothing is given out.
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.end
     }
 }

@@ -1,0 +1,284 @@
+//! Memory of a step on the CPU: activations and scratch, given out and taken back as operations come and go.
+//!
+//! It is taken once, for the largest step there may be, and stays: afterwards steps take nothing of the process's memory
+//! that was not counted before. What does not fit, and everything while nothing was taken, is the allocator's.
+#![allow(unsafe_code)]
+
+use crate::BackendError;
+use crate::Rows;
+use crate::places::Places;
+use ds4_units::Bytes;
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Pieces begin at multiples of so many values: no two share a cache line.
+const ALIGN: usize = 16;
+
+/// All memory of a backend's steps. Cloning gives another door to it.
+#[derive(Clone, Default)]
+pub(crate) struct Workspace(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// What was taken; nothing at first.
+    held: Arc<Held>,
+    /// Which of it is given out, counted in values.
+    places: Places,
+    /// While operations are only tried out: how many values they have reached.
+    tried: Option<u64>,
+    /// How many pieces the allocator had to give although memory was taken.
+    beyond: usize,
+}
+
+/// Values that pieces lie in.
+#[derive(Default)]
+struct Held(Box<[UnsafeCell<f32>]>);
+
+impl Held {
+    fn of(values: Box<[f32]>) -> Held {
+        let values = Box::into_raw(values) as *mut [UnsafeCell<f32>];
+        // SAFETY: the pointer comes out of a box, and a cell is laid out as what is in it.
+        Held(unsafe { Box::from_raw(values) })
+    }
+}
+
+// SAFETY: values are reached through pieces alone, which borrow them as a vector's are borrowed, and no two pieces that
+// exist at a time have a value in common (`Places`).
+unsafe impl Sync for Held {}
+
+/// Values of a step: its own until it is dropped. While operations are only tried out it has none.
+pub(crate) struct Piece(Source);
+
+enum Source {
+    /// The allocator's.
+    Own(Vec<f32>),
+    /// A part of what was taken.
+    Lent { held: Arc<Held>, workspace: Workspace, offset: usize, len: usize },
+    /// Nothing, but its place is taken.
+    Tried { workspace: Workspace, offset: usize, len: usize },
+}
+
+impl Workspace {
+    /// Room for `len` values, with whatever is in it.
+    pub(crate) fn take(&self, len: usize) -> Piece {
+        let mut state = self.state();
+        let rounded = len.next_multiple_of(ALIGN) as u64;
+        if rounded == 0 || (state.tried.is_none() && state.held.0.is_empty()) {
+            drop(state);
+            return Piece::from(vec![0.0; len]);
+        }
+        let offset = state.places.take(rounded);
+        let (end, offset, workspace) = (state.places.end(), offset as usize, self.clone());
+        if let Some(reached) = &mut state.tried {
+            *reached = end.max(*reached);
+            return Piece(Source::Tried { workspace, offset, len });
+        }
+        if offset + len <= state.held.0.len() {
+            let held = Arc::clone(&state.held);
+            return Piece(Source::Lent { held, workspace, offset, len });
+        }
+        state.places.give_back(offset as u64, rounded);
+        state.beyond += 1;
+        drop(state);
+        Piece::from(vec![0.0; len])
+    }
+
+    /// Room for rows, with whatever is in it.
+    pub(crate) fn rows(&self, len: usize, width: usize) -> Rows {
+        Rows::over(len, width, self.take(len * width))
+    }
+
+    /// Tells that tasks of the work to come each take up to `len` values while they run: one on every thread.
+    pub(crate) fn tasks_take(&self, len: usize) {
+        if self.is_tried() {
+            drop(self.take(rayon::current_num_threads() * len.next_multiple_of(ALIGN)));
+        }
+    }
+
+    /// Does the work of an operation, whose memory was taken before: nothing while operations are only tried out.
+    pub(crate) fn work(&self, work: impl FnOnce()) {
+        if !self.is_tried() {
+            work();
+        }
+    }
+
+    /// What `operations` would take, all at once. They do no work.
+    pub(crate) fn try_out(&self, operations: impl FnOnce()) -> Bytes {
+        self.state().tried = Some(0);
+        operations();
+        bytes_of(self.state().tried.take().unwrap_or_default() as usize)
+    }
+
+    /// Takes memory for operations that have so much at once.
+    pub(crate) fn hold(&self, bytes: Bytes) -> Result<(), BackendError> {
+        let values = bytes.index().div_ceil(size_of::<f32>());
+        if values <= self.state().held.0.len() {
+            return Ok(());
+        }
+        // What was held may go first: whoever has a piece of it keeps it.
+        self.state().held = Arc::default();
+        let mut memory: Vec<f32> = Vec::new();
+        memory.try_reserve_exact(values).map_err(|_| BackendError::OutOfMemory {
+            what: "a step's activations",
+            asked: bytes,
+            free: Bytes::ZERO,
+        })?;
+        // Pages are there once something is written to them. Nobody may read what nobody has written: it is no number.
+        memory.resize(values, f32::NAN);
+        self.state().held = Arc::new(Held::of(memory.into_boxed_slice()));
+        Ok(())
+    }
+
+    /// Memory it holds, given out or not.
+    pub(crate) fn bytes(&self) -> Bytes {
+        bytes_of(self.state().held.0.len())
+    }
+
+    /// How many pieces did not fit into it so far.
+    pub(crate) fn beyond(&self) -> usize {
+        self.state().beyond
+    }
+
+    /// Whether operations are only tried out.
+    pub(crate) fn is_tried(&self) -> bool {
+        self.state().tried.is_some()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bytes_of(values: usize) -> Bytes {
+    Bytes((values * size_of::<f32>()) as u64)
+}
+
+impl fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Workspace").field(&self.bytes()).finish()
+    }
+}
+
+impl From<Vec<f32>> for Piece {
+    fn from(values: Vec<f32>) -> Piece {
+        Piece(Source::Own(values))
+    }
+}
+
+impl From<Piece> for Vec<f32> {
+    fn from(mut piece: Piece) -> Vec<f32> {
+        match &mut piece.0 {
+            Source::Own(values) => std::mem::take(values),
+            _ => piece.to_vec(),
+        }
+    }
+}
+
+impl Deref for Piece {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match &self.0 {
+            Source::Own(values) => values,
+            Source::Lent { held, offset, len, .. } => {
+                let values = &held.0[*offset..*offset + *len];
+                // SAFETY: all values are initialised (`hold`) and live as long as `held`. No other piece has them while this
+                // one exists, and this one lends them by its own borrows: nobody changes them during this one.
+                unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<f32>(), values.len()) }
+            }
+            Source::Tried { .. } => &[],
+        }
+    }
+}
+
+impl DerefMut for Piece {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        match &mut self.0 {
+            Source::Own(values) => values,
+            Source::Lent { held, offset, len, .. } => {
+                let values = &held.0[*offset..*offset + *len];
+                let start = UnsafeCell::raw_get(values.as_ptr());
+                // SAFETY: as in `deref`; the pointer came out of the cells, which may be written through a shared
+                // reference, and the borrow of the only piece that has them is exclusive.
+                unsafe { std::slice::from_raw_parts_mut(start, values.len()) }
+            }
+            Source::Tried { .. } => &mut [],
+        }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Source::Lent { workspace, offset, len, .. } | Source::Tried { workspace, offset, len } = &self.0 {
+            workspace.state().places.give_back(*offset as u64, len.next_multiple_of(ALIGN) as u64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rayon::prelude::*;
+
+    /// Some operations that hold a few pieces at a time, on several threads too.
+    fn operations(workspace: &Workspace) {
+        let first = workspace.take(100);
+        let mut second = workspace.rows(3, 50);
+        workspace.tasks_take(70);
+        workspace.work(|| {
+            second.values_mut().fill(2.0);
+            (0..200u16).into_par_iter().for_each(|task| {
+                let mut own = workspace.take(70 - usize::from(task % 9));
+                own.fill(f32::from(task));
+                assert!(own.iter().all(|&value| value == f32::from(task)));
+            });
+            assert!(second.values().iter().all(|&value| value == 2.0));
+        });
+        drop(first);
+        assert_eq!((second.len(), second.width()), (3, 50));
+    }
+
+    #[test]
+    fn what_was_planned_is_enough_and_less_is_not() {
+        let workspace = Workspace::default();
+        operations(&workspace);
+        let needed = workspace.try_out(|| operations(&workspace));
+        assert_eq!(needed, bytes_of(112 + 160 + 80 * rayon::current_num_threads()));
+        assert_eq!((workspace.bytes(), workspace.beyond()), (Bytes::ZERO, 0));
+        workspace.hold(needed).unwrap();
+        for _ in 0..50 {
+            operations(&workspace);
+        }
+        assert_eq!((workspace.bytes(), workspace.beyond()), (needed, 0));
+        let less = Workspace::default();
+        less.hold(bytes_of(112 + 150)).unwrap();
+        operations(&less);
+        assert!(less.beyond() > 0);
+        assert_eq!(less.bytes(), bytes_of(112 + 150));
+    }
+
+    #[test]
+    fn pieces_outlive_memory_that_is_taken_anew() {
+        let workspace = Workspace::default();
+        workspace.hold(bytes_of(32)).unwrap();
+        let mut before = workspace.take(32);
+        before.fill(1.0);
+        workspace.hold(bytes_of(64)).unwrap();
+        let mut after = workspace.take(32);
+        after.fill(2.0);
+        assert!(before.iter().all(|&value| value == 1.0) && workspace.beyond() == 0);
+        drop(before);
+        assert!(after.iter().all(|&value| value == 2.0));
+        drop(after);
+        assert_eq!((workspace.take(64).len(), workspace.beyond()), (64, 0));
+    }
+
+    #[test]
+    fn nobody_reads_a_number_that_nobody_has_written() {
+        let workspace = Workspace::default();
+        workspace.hold(bytes_of(32)).unwrap();
+        assert!(workspace.take(32).iter().all(|value| value.is_nan()));
+    }
+}
