@@ -4,6 +4,7 @@ use super::arena::Scratch;
 use super::few::DueMixes;
 use super::gemm_operand::{Order, OwnGemmOperand, Precision};
 use super::hyper_connection::Mixes;
+use super::vector::DeviceVector;
 use ds4_gpu::DevicePtr;
 use std::cell::{Cell, OnceCell};
 
@@ -22,6 +23,8 @@ pub struct DeviceRows {
     pub(super) mixes: Option<Box<Mixes>>,
     /// For merge values: what a launch has still to make them of.
     pub(super) due: Cell<Option<DueMixes>>,
+    /// The site's base and scale, which are read by that launch: they are there as long as these rows.
+    pub(super) due_of: Option<[DeviceVector; 2]>,
 }
 
 /// A site's mixes, as sums over panels of channels.
@@ -36,7 +39,7 @@ impl DeviceRows {
     pub(crate) fn new(memory: Scratch, len: usize, width: usize) -> DeviceRows {
         let gemm_operands = Default::default();
         let (operand, begun, mixes, due) = (OnceCell::new(), None, None, Cell::default());
-        DeviceRows { memory, len, width, operand, gemm_operands, begun, mixes, due }
+        DeviceRows { memory, len, width, operand, gemm_operands, begun, mixes, due, due_of: None }
     }
 
     /// Where the first value is.

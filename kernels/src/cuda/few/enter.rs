@@ -121,6 +121,7 @@ pub(in crate::cuda) fn mix(
     // panels, and the site's vectors what its matrix gives.
     unsafe { device.launch(&device.kernels.few.enter.enter, launch, &Args::new().with(enter)) };
     merge.due.set(Some(mixes));
+    merge.due_of = Some([site.base.clone(), site.scale.clone()]);
     // Partial sums of its own are needed until merge values are made.
     merge.begun = own;
     Some(Mixed { input, merge })
@@ -159,6 +160,7 @@ pub(super) fn due(merge: &DeviceRows) -> DueMixes {
 pub(in crate::cuda) fn make_due(device: &Device, merge: &DeviceRows) {
     let Some(mixes) = merge.due.take() else { return };
     let launch = Launch::new(mixes.rows, MERGE_THREADS).overlap();
-    // SAFETY: a block a row; the streams have not changed since `mix`, so that their partial sums are there.
+    // SAFETY: a block a row; the streams have not changed since `mix`, so that their partial sums are there, and the rows keep
+    // the site's vectors.
     unsafe { device.launch(&device.kernels.few.enter.merge_values, launch, &Args::new().with(mixes)) };
 }
