@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const ROWS_MAX: usize = 64;
 /// Recordings that a model keeps; the one that was used least recently makes room.
 const KEPT_MAX: usize = 48;
-/// What a recording takes on the device, as long as none was made.
+/// What a recording takes on the device at most: planned for each, and as long as none was made.
 const RECORDING: Bytes = Bytes::mib(8);
 
 /// The recordings of one model.
@@ -105,12 +105,18 @@ impl Repeats {
         unsafe { graph.launch(&device.stream) }.map_err(|error| refused(device, error.into()))?;
         if let Some(free) = free {
             // The first start brings a recording to the device.
-            let bytes = free.0.saturating_sub(device.gpu.memory()?.free.0);
-            self.largest.fetch_max(bytes, Ordering::Relaxed);
-            device.count_recorded(bytes);
+            device.count_recorded(self.measured(free, device.gpu.memory()?.free).0);
         }
         keep(&mut kept, repeat);
         Ok(results)
+    }
+
+    /// Takes note of what a recording took, by what was free before and after it came to the device. Others take memory of
+    /// the same device meanwhile: what is more than was planned is theirs.
+    fn measured(&self, before: Bytes, after: Bytes) -> Bytes {
+        let bytes = Bytes(before.0.saturating_sub(after.0)).min(RECORDING);
+        self.largest.fetch_max(bytes.0, Ordering::Relaxed);
+        bytes
     }
 
     /// What recordings may still take on the device. Those that made room for others have left their memory to them.
@@ -189,4 +195,24 @@ pub(super) fn compute<'a, F: KvFormat>(
     };
     let kept = kept.iter().map(|rows| device.rows_left_at(rows.address, rows.len, rows.width)).collect();
     Ok(Computed { kept, ..computed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_take_of_the_device_meanwhile_is_no_recording_s() {
+        let free = Bytes::gib(100);
+        let less = |bytes: Bytes| Bytes(free.0 - bytes.0);
+        let repeats = Repeats::default();
+        let planned = repeats.to_come();
+        assert_eq!(planned, Bytes(48 * RECORDING.0));
+        assert_eq!(repeats.measured(free, less(Bytes::mib(6))), Bytes::mib(6));
+        assert_eq!(repeats.to_come(), Bytes::mib(48 * 6));
+        // Another process loads a model, and one gives its memory back.
+        assert_eq!(repeats.measured(free, less(Bytes::gib(15))), RECORDING);
+        assert_eq!(repeats.measured(less(Bytes::gib(15)), free), Bytes::ZERO);
+        assert_eq!(repeats.to_come(), planned);
+    }
 }
