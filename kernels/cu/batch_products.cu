@@ -5,6 +5,7 @@
 // round the cluster's blocks add up what they have of its panels, slice by slice, while the next round's weights come.
 #include "batch.cuh"
 #include "common.cuh"
+#include "half_pairs.cuh"
 
 #define BATCH_JOBS 8
 #ifndef BATCH_WARPS
@@ -38,25 +39,6 @@ static __device__ __forceinline__ float gated(float gate, float up, float clamp)
 // Sixteen rows of activations are the rows of the matrix units' products here, and eight weight rows the columns: a lane's
 // codes are operands as they were loaded. Rows lie in shared memory as lanes load them: 32 channels after 32, for every
 // lane (g, t) four words of rows g, g + 8, g, g + 8.
-
-// Pairs of half floats of the lane's eight channels, and the block's scale.
-static __device__ __forceinline__ float half_pairs(const float (&x)[8], uint32_t (&high)[4], uint32_t (&low)[4]) {
-    float most = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++) most = fmaxf(most, fabsf(x[i]));
-    const uint32_t bits = __reduce_max_sync(0xffffffffu, __float_as_uint(most));
-    const int exponent = min(max((int)(bits >> 23) - 127, -112), 127);
-    const float scale = __uint_as_float((uint32_t)(127 + 14 - exponent) << 23);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 v = {x[2 * i] * scale, x[2 * i + 1] * scale};
-        const __half2 h = __float22half2_rn(v);
-        const float2 back = __half22float2(h);
-        const __half2 rest = __float22half2_rn(make_float2(v.x - back.x, v.y - back.y));
-        high[i] = *(const uint32_t *)&h, low[i] = *(const uint32_t *)&rest;
-    }
-    return __uint_as_float((uint32_t)(127 - 14 + exponent) << 23);
-}
 
 // A quarter of a block of Q8_0: 64 channels of 16 weight rows.
 struct QuarterQ8_0 {

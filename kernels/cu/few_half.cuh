@@ -1,6 +1,7 @@
 // Products of F16 with few rows: activations as pairs of half floats, the second what the first leaves.
 #pragma once
 #include "few.cuh"
+#include "half_pairs.cuh"
 
 // 128 channels of 16 raw rows; channels are a multiple of 8.
 struct FewF16 {
@@ -46,22 +47,9 @@ struct FewF16 {
 // Pairs of half floats of eight channels of each lane; returns the block's scale.
 static __device__ __forceinline__ float stage_halves(uint32_t planes, const float (&x)[8]) {
     const uint32_t lane = threadIdx.x & 31;
-    float most = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++) most = fmaxf(most, fabsf(x[i]));
-    const uint32_t bits = __reduce_max_sync(0xffffffffu, __float_as_uint(most));
-    const int exponent = min(max((int)(bits >> 23) - 127, -112), 127);
-    const float scale = __uint_as_float((uint32_t)(127 + 14 - exponent) << 23);
     uint32_t high[4], low[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 v = {x[2 * i] * scale, x[2 * i + 1] * scale};
-        const __half2 h = __float22half2_rn(v);
-        const float2 back = __half22float2(h);
-        const __half2 rest = __float22half2_rn(make_float2(v.x - back.x, v.y - back.y));
-        high[i] = *(const uint32_t *)&h, low[i] = *(const uint32_t *)&rest;
-    }
+    const float scale = half_pairs(x, high, low);
     store_shared_16(planes + 16 * lane, make_uint4(high[0], high[1], high[2], high[3]));
     store_shared_16(planes + HALF_PLANE + 16 * lane, make_uint4(low[0], low[1], low[2], low[3]));
-    return __uint_as_float((uint32_t)(127 - 14 + exponent) << 23);
+    return scale;
 }

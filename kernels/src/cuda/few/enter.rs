@@ -1,4 +1,5 @@
-//! The beginning of a hyper-connection site whose mixes were begun where the streams were merged.
+//! The beginning of a hyper-connection site: from mixes that were begun where the streams were merged, or, for the first site of a
+//! step, are begun here.
 
 use super::{PANEL, PARTIALS, ROWS_MAX, SITE_ROWS_MAX, panels};
 use crate::cuda::device::Device;
