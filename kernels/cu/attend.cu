@@ -354,6 +354,13 @@ static const uint32_t SHARES_MAX = 32;
 // Floats from a head's sums to the next in shared memory: no two lanes of a store meet in a bank.
 static __device__ __forceinline__ uint32_t sum_stride(uint32_t width) { return width + 8; }
 
+// A head's largest score and sum of weights, to shared memory of the cluster's block `rank`.
+static __device__ __forceinline__ void store_cluster_2(uint32_t at, uint32_t rank, uint32_t size, float2 v) {
+    if (size > 1)
+        asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.v2.f32 [a], {%2,%3}; }" ::"r"(at), "r"(rank), "f"(v.x), "f"(v.y) : "memory");
+    else asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(at), "f"(v.x), "f"(v.y) : "memory");
+}
+
 // Four floats of shared memory of the cluster's block `rank`.
 static __device__ __forceinline__ float4 load_cluster_4(uint32_t at, uint32_t rank, uint32_t size) {
     float4 v;
@@ -367,32 +374,29 @@ static __device__ __forceinline__ float4 load_cluster_4(uint32_t at, uint32_t ra
 // Shares whose sums a thread asks for together.
 static const uint32_t TOGETHER = 10;
 
+// Largest score and sum of weights of every share and head: no two lanes that read a head's meet in a bank.
+typedef float2 Shares[SHARES_MAX][HEADS + 1];
+
 // Shares of a head's rows, whose sums the cluster's blocks have in shared memory, added up in order, with the sink, and
-// turned back: every block takes some channels. `at` is where its first part lies, the others each `bytes` further.
-static __device__ __forceinline__ void combine(const Attention &a, uint32_t row, uint32_t head, const Places &at, uint32_t bytes, const Turn *turns,
-                                                  const float *sinks) {
-    __shared__ float2 shares[HEADS][SHARES_MAX];
+// turned back: every block takes some channels. `rows` is where its first part's sums lie, the others each `bytes` further.
+static __device__ __forceinline__ void combine(const Attention &a, uint32_t row, uint32_t head, uint32_t rows, uint32_t bytes, const Turn *turns,
+                                                  const float *sinks, const Shares &shares) {
     __shared__ float weights[HEADS][SHARES_MAX], divisors[HEADS];
     const uint32_t parts = blockDim.x / (a.width / 2), size = cluster_size(), rank = cluster_rank(), count = size * parts;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, top = (uint32_t)__cvta_generic_to_shared(at.top);
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t quads = a.width / 4, all = HEADS * quads, each = (all + size - 1) / size, begin = rank * each, end = min(all, begin + each);
-    for (uint32_t i = threadIdx.x; i < HEADS * count; i += blockDim.x) {
-        const uint32_t share = i / HEADS, local = i % HEADS, from = top + share % parts * bytes + local * 4;
-        shares[local][share] = {load_cluster(from, share / parts, size), load_cluster(from + HEADS * 4, share / parts, size)};
-    }
     // Sums come from other multiprocessors: the first are on their way while weights are made. There are one or two parts.
     float4 sums[TOGETHER];
     const auto ask = [&](uint32_t i, uint32_t share) {
-        const uint32_t from = at.rows + (i / quads * sum_stride(a.width) + i % quads * 4) * 4;
+        const uint32_t from = rows + (i / quads * sum_stride(a.width) + i % quads * 4) * 4;
 #pragma unroll
         for (uint32_t k = 0; k < TOGETHER; k++, share++)
             if (i < end && share < count) sums[k] = load_cluster_4(from + (share & (parts - 1)) * bytes, share >> (parts - 1), size);
     };
     ask(begin + threadIdx.x, 0);
-    __syncthreads();
     for (uint32_t local = warp; local < HEADS; local += blockDim.x / 32) {
         const float sink = sinks[local];
-        const float2 own = lane < count ? shares[local][lane] : float2{__uint_as_float(0xff800000u), 0.0f};
+        const float2 own = lane < count ? shares[lane][local] : float2{__uint_as_float(0xff800000u), 0.0f};
         float all = own.x;
         for (uint32_t other = 16; other > 0; other /= 2) all = fmaxf(all, __shfl_xor_sync(0xffffffffu, all, other));
         all = fmaxf(all, sink);
@@ -438,6 +442,9 @@ template <typename Slice> static __device__ void attend_raw(const Step &step, co
     extern __shared__ __align__(16) uint8_t shared[];
     __shared__ Turn turns[PAIRS];
     __shared__ float sinks[HEADS];
+    __shared__ Shares all_shares;
+    const uint32_t size = cluster_size();
+    arrive_in_cluster(size);
     const uint32_t threads = a.width / SLICE * 32, part = threadIdx.x / threads, parts = blockDim.x / threads;
     const Places at(shared + part * bytes, a.width, Slice::HAS_LOW);
     const uint32_t row = blockIdx.x, head = blockIdx.y * HEADS, slice = threadIdx.x % threads / 32, g = threadIdx.x % 32 / 4;
@@ -478,8 +485,14 @@ template <typename Slice> static __device__ void attend_raw(const Step &step, co
     float *own = (float *)(shared + part * bytes);
     write_sums(sums, own + g * sum_stride(a.width) + slice * SLICE, 0, 1.0f);
     write_sums(sums, own + (g + 8) * sum_stride(a.width) + slice * SLICE, 1, 1.0f);
-    cluster_barrier(cluster_size());
-    combine(a, row, head, Places(shared, a.width, Slice::HAS_LOW), bytes, turns, sinks);
+    // What a share weighs is brought to every block, which saves them a way there and back.
+    wait_for_cluster(size);
+    for (uint32_t i = threadIdx.x % threads; i < HEADS * size; i += threads) {
+        const uint32_t to = (uint32_t)__cvta_generic_to_shared(&all_shares[blockIdx.z * parts + part][i % HEADS]);
+        store_cluster_2(to, i / HEADS, size, {at.top[i % HEADS], at.sum[i % HEADS]});
+    }
+    cluster_barrier(size);
+    combine(a, row, head, (uint32_t)__cvta_generic_to_shared(shared), bytes, turns, sinks, all_shares);
 }
 
 extern "C" __global__ void attend_packed(Step step, const __grid_constant__ Attention attention) { attend<PackedSlice>(step, attention); }

@@ -117,6 +117,15 @@ static __device__ __forceinline__ uint32_t cluster_rank() {
     return rank;
 }
 
+// In two halves, for a block that is to write into others: they have to have begun, and have by the time it waits.
+static __device__ __forceinline__ void arrive_in_cluster(uint32_t size) {
+    if (size > 1) asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+
+static __device__ __forceinline__ void wait_for_cluster(uint32_t size) {
+    if (size > 1) asm volatile("barrier.cluster.wait;" ::: "memory");
+}
+
 static __device__ __forceinline__ void cluster_barrier(uint32_t size) {
     if (size > 1) asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
     else __syncthreads();
