@@ -238,6 +238,10 @@ pub trait Backend: Send + Sync + Sized + 'static {
         take: bool,
         operations: impl FnOnce(&Self, &mut Step<'a, Self::Bank>) -> Produced<Self::Rows>,
     ) -> Result<Bytes, BackendError>;
+    /// What was taken for steps and is in [`Backend::memory`] only when steps have reached it.
+    fn memory_to_come(&self) -> Bytes {
+        Bytes::ZERO
+    }
     /// The most that [`Backend::memory`] may yet grow by for recordings of steps.
     fn recordings_to_come(&self, repeats: &Self::Repeats) -> Bytes {
         let _ = repeats;

@@ -33,16 +33,17 @@ pub struct Account {
     reconciliation: Option<Reconciliation>,
 }
 
-/// What this process holds itself, and what it held when memory was planned.
+/// What this process holds itself, and what it held when memory was planned, before any step.
 struct Own {
     now: OwnMemory,
     planned: Option<Bytes>,
 }
 
 impl Own {
-    /// What it holds beyond that.
-    fn grown(&mut self) -> Bytes {
-        let grown = (self.now)().zip(self.planned).map(|(now, planned)| now.0.saturating_sub(planned.0));
+    /// What it holds beyond that and `steps`, which is what steps have come to hold of what was planned for them.
+    fn grown(&mut self, steps: Bytes) -> Bytes {
+        let planned = self.planned.map(|planned| planned.0.saturating_add(steps.0));
+        let grown = (self.now)().zip(planned).map(|(now, planned)| now.0.saturating_sub(planned));
         Bytes(grown.unwrap_or(0))
     }
 }
@@ -63,9 +64,10 @@ impl Account {
         Account { governor, observe, limit, charge, beside, own: None, look: None, reconciliation: None }
     }
 
-    /// Conversations are kept in the memory that this process lives in as well. What it comes to hold beyond now, for
-    /// requests on their way and for whatever else no plan knows, is taken out of the floor: that is what the floor is
-    /// for, and conversations that were planned have theirs.
+    /// Conversations are kept in the memory that this process lives in as well. What it comes to hold beyond now and
+    /// beyond what was planned for steps, for requests on their way and for whatever else no plan knows, is taken out of
+    /// the floor: that is what the floor is for, and conversations that were planned have theirs. To be called before
+    /// any step.
     #[must_use]
     pub fn living_on_the_floor(self, mut now: OwnMemory) -> Account {
         let planned = now();
@@ -134,7 +136,8 @@ impl Account {
             return Observation { free, ..observation };
         }
         let mut observation = (self.observe)();
-        let grown = self.own.as_mut().map_or(Bytes::ZERO, Own::grown).min(self.governor.floors().floor);
+        let steps = self.beside.committed();
+        let grown = self.own.as_mut().map_or(Bytes::ZERO, |own| own.grown(steps)).min(self.governor.floors().floor);
         observation.free = Bytes(observation.free.0.saturating_add(grown.0));
         // A look that failed is not worth keeping.
         self.look = (observation.status == Status::Ok).then(|| Look { at: Instant::now(), observation, held });
@@ -201,6 +204,24 @@ mod tests {
         free.store(200, Ordering::Relaxed);
         std::thread::sleep(FRESH);
         assert_eq!(account.ask(Bytes(181)).deficit, Bytes(1));
+    }
+
+    #[test]
+    fn what_steps_come_to_hold_of_what_was_planned_for_them_is_neither_the_floors_nor_counted_twice() {
+        let (free, own) = (Arc::new(AtomicU64::new(100)), Arc::new(AtomicU64::new(1000)));
+        let (seen, held) = (free.clone(), own.clone());
+        let observe = move || Observation::of(Source::MemAvailable, Bytes(seen.load(Ordering::Relaxed)));
+        let floors = Floors { floor: Bytes(20), ..Floors::default() };
+        let account = Account::new(Governor::new(floors, Census::default()), Box::new(observe), None);
+        let mut account = account.living_on_the_floor(Box::new(move || Some(Bytes(held.load(Ordering::Relaxed)))));
+        for (steps, requests) in [(0, 0), (0, 15), (5, 15), (30, 15), (30, 0)] {
+            account.publish_beside(Bytes(steps), Bytes(30 - steps));
+            own.store(1000 + steps + requests, Ordering::Relaxed);
+            free.store(100 - steps - requests, Ordering::Relaxed);
+            std::thread::sleep(FRESH);
+            assert_eq!(account.ask(Bytes(51)).deficit, Bytes(1), "{steps} and {requests}");
+            assert_eq!(account.ask(Bytes(50)).verdict, Verdict::Admit);
+        }
     }
 
     #[test]

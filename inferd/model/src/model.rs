@@ -238,7 +238,8 @@ pub trait Model: Send {
         Ok(Bytes::ZERO)
     }
 
-    /// Takes that memory, so that no step up to `size` has to. When it fails nothing was taken.
+    /// Takes that memory, so that no step up to `size` has to. What a device gives only when it is reached is in
+    /// [`Model::device_memory_to_come`] until then. When it fails nothing was taken.
     fn take_activations(&mut self, _size: StepSize) -> Result<(), StepError> {
         Ok(())
     }

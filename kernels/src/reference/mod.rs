@@ -75,7 +75,11 @@ impl<F: KvFormat> Backend for Cpu<F> {
     const REPLAY_ROWS: usize = 64;
 
     fn memory(&self) -> Vec<(&'static str, Bytes)> {
-        vec![("activations", self.workspace.bytes())]
+        vec![("activations", self.workspace.made())]
+    }
+
+    fn memory_to_come(&self) -> Bytes {
+        Bytes(self.workspace.bytes().0 - self.workspace.made().0)
     }
 
     fn run<R: Send>(&self, step: impl FnOnce() -> R + Send) -> R {

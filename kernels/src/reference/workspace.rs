@@ -2,6 +2,9 @@
 //!
 //! It is taken once, for the largest step there may be, and stays: afterwards steps take nothing of the process's memory
 //! that was not counted before. What does not fit, and everything while nothing was taken, is the allocator's.
+//!
+//! Taking it makes no pages: that would hold up a start for milliseconds. Pieces are made, from the first value on, when
+//! steps reach them first; until then they are counted as what is still to come.
 #![allow(unsafe_code)]
 
 use crate::BackendError;
@@ -9,7 +12,9 @@ use crate::Rows;
 use crate::places::Places;
 use ds4_units::Bytes;
 use std::cell::UnsafeCell;
+use std::collections::TryReserveError;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +29,8 @@ pub(crate) struct Workspace(Arc<Mutex<State>>);
 struct State {
     /// What was taken; nothing at first.
     held: Arc<Held>,
+    /// How many of these values are there, from the first on: initialised, in pages that the process has.
+    made: usize,
     /// Which of it is given out, counted in values.
     places: Places,
     /// While operations are only tried out: how many values they have reached.
@@ -34,19 +41,39 @@ struct State {
 
 /// Values that pieces lie in.
 #[derive(Default)]
-struct Held(Box<[UnsafeCell<f32>]>);
+struct Held(Box<[UnsafeCell<MaybeUninit<f32>>]>);
 
 impl Held {
-    fn of(values: Box<[f32]>) -> Held {
-        let values = Box::into_raw(values) as *mut [UnsafeCell<f32>];
-        // SAFETY: the pointer comes out of a box, and a cell is laid out as what is in it.
-        Held(unsafe { Box::from_raw(values) })
+    /// So many values, none of which is there yet.
+    fn reserve(values: usize) -> Result<Held, TryReserveError> {
+        let mut cells = Vec::new();
+        cells.try_reserve_exact(values)?;
+        // SAFETY: so many were reserved, and a value that may be uninitialised needs nothing written.
+        unsafe { cells.set_len(values) };
+        Ok(Held(cells.into_boxed_slice()))
     }
 }
 
-// SAFETY: values are reached through pieces alone, which borrow them as a vector's are borrowed, and no two pieces that
-// exist at a time have a value in common (`Places`).
+// SAFETY: values that are there are reached through pieces alone, which borrow them as a vector's are borrowed, and no two
+// pieces that exist at a time have a value in common (`Places`). Others are reached by who makes them, with the lock.
 unsafe impl Sync for Held {}
+
+impl State {
+    /// Has the first `end` values be there.
+    fn make(&mut self, end: usize) {
+        if end <= self.made {
+            return;
+        }
+        let values = &self.held.0[self.made..end];
+        let start = UnsafeCell::raw_get(values.as_ptr());
+        // SAFETY: nobody else reaches them. All pieces of what is held lie below `made`, whoever makes more has the lock, and
+        // the pointer came out of the cells, which may be written through a shared reference.
+        let values = unsafe { std::slice::from_raw_parts_mut(start, values.len()) };
+        // Nobody may read what nobody has written: it is no number.
+        values.fill(MaybeUninit::new(f32::NAN));
+        self.made = end;
+    }
+}
 
 /// Values of a step: its own until it is dropped. While operations are only tried out it has none.
 pub(crate) struct Piece(Source);
@@ -76,6 +103,7 @@ impl Workspace {
             return Piece(Source::Tried { workspace, offset, len });
         }
         if offset + len <= state.held.0.len() {
+            state.make(offset + len);
             let held = Arc::clone(&state.held);
             return Piece(Source::Lent { held, workspace, offset, len });
         }
@@ -111,29 +139,32 @@ impl Workspace {
         bytes_of(self.state().tried.take().unwrap_or_default() as usize)
     }
 
-    /// Takes memory for operations that have so much at once.
+    /// Takes memory for operations that have so much at once. Its pages come when it is reached first.
     pub(crate) fn hold(&self, bytes: Bytes) -> Result<(), BackendError> {
         let values = bytes.index().div_ceil(size_of::<f32>());
         if values <= self.state().held.0.len() {
             return Ok(());
         }
         // What was held may go first: whoever has a piece of it keeps it.
-        self.state().held = Arc::default();
-        let mut memory: Vec<f32> = Vec::new();
-        memory.try_reserve_exact(values).map_err(|_| BackendError::OutOfMemory {
+        let mut state = self.state();
+        (state.held, state.made) = Default::default();
+        let held = Held::reserve(values).map_err(|_| BackendError::OutOfMemory {
             what: "a step's activations",
             asked: bytes,
             free: Bytes::ZERO,
         })?;
-        // Pages are there once something is written to them. Nobody may read what nobody has written: it is no number.
-        memory.resize(values, f32::NAN);
-        self.state().held = Arc::new(Held::of(memory.into_boxed_slice()));
+        state.held = Arc::new(held);
         Ok(())
     }
 
-    /// Memory it holds, given out or not.
+    /// Memory that was taken, given out or not.
     pub(crate) fn bytes(&self) -> Bytes {
         bytes_of(self.state().held.0.len())
+    }
+
+    /// How much of it is there.
+    pub(crate) fn made(&self) -> Bytes {
+        bytes_of(self.state().made)
     }
 
     /// How many pieces did not fit into it so far.
@@ -184,8 +215,9 @@ impl Deref for Piece {
             Source::Own(values) => values,
             Source::Lent { held, offset, len, .. } => {
                 let values = &held.0[*offset..*offset + *len];
-                // SAFETY: all values are initialised (`hold`) and live as long as `held`. No other piece has them while this
-                // one exists, and this one lends them by its own borrows: nobody changes them during this one.
+                // SAFETY: they were initialised before this piece was given out (`take`), and live as long as `held`. No
+                // other piece has them while this one exists, and this one lends them by its own borrows: nobody changes
+                // them during this one.
                 unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<f32>(), values.len()) }
             }
             Source::Tried { .. } => &[],
@@ -199,7 +231,7 @@ impl DerefMut for Piece {
             Source::Own(values) => values,
             Source::Lent { held, offset, len, .. } => {
                 let values = &held.0[*offset..*offset + *len];
-                let start = UnsafeCell::raw_get(values.as_ptr());
+                let start = UnsafeCell::raw_get(values.as_ptr()).cast::<f32>();
                 // SAFETY: as in `deref`; the pointer came out of the cells, which may be written through a shared
                 // reference, and the borrow of the only piece that has them is exclusive.
                 unsafe { std::slice::from_raw_parts_mut(start, values.len()) }
@@ -278,7 +310,30 @@ mod tests {
     #[test]
     fn nobody_reads_a_number_that_nobody_has_written() {
         let workspace = Workspace::default();
-        workspace.hold(bytes_of(32)).unwrap();
-        assert!(workspace.take(32).iter().all(|value| value.is_nan()));
+        workspace.hold(bytes_of(64)).unwrap();
+        let mut first = workspace.take(20);
+        assert!(first.iter().all(|value| value.is_nan()));
+        first.fill(1.0);
+        assert!(workspace.take(30).iter().all(|value| value.is_nan()));
+        assert!(first.iter().all(|&value| value == 1.0));
+    }
+
+    #[test]
+    fn what_is_taken_is_made_when_it_is_reached_and_counted_from_the_beginning() {
+        let workspace = Workspace::default();
+        workspace.hold(bytes_of(1 << 20)).unwrap();
+        let counted = || (workspace.made(), workspace.bytes());
+        assert_eq!(counted(), (Bytes::ZERO, bytes_of(1 << 20)));
+        workspace.try_out(|| drop(workspace.take(1 << 19)));
+        assert_eq!(counted().0, Bytes::ZERO);
+        let first = workspace.take(1000);
+        assert_eq!(counted().0, bytes_of(1000));
+        drop((workspace.take(16), first));
+        drop(workspace.take(1000));
+        assert_eq!(counted().0, bytes_of(1008 + 16));
+        drop(workspace.take(1 << 20));
+        assert_eq!(counted(), (bytes_of(1 << 20), bytes_of(1 << 20)));
+        workspace.hold(bytes_of(1 << 21)).unwrap();
+        assert_eq!(counted(), (Bytes::ZERO, bytes_of(1 << 21)));
     }
 }

@@ -357,7 +357,8 @@ impl<B: Backend> Model for DeepSeek4<B> {
 
     fn device_memory_to_come(&self) -> Bytes {
         let draft = self.draft.as_ref().map(|draft| self.backend.recordings_to_come(&draft.repeats));
-        Bytes(self.backend.recordings_to_come(&self.repeats).0 + draft.unwrap_or_default().0)
+        let recordings = Bytes(self.backend.recordings_to_come(&self.repeats).0 + draft.unwrap_or_default().0);
+        Bytes(recordings.0 + self.backend.memory_to_come().0)
     }
 
     fn token_work(&self) -> Option<TokenWork> {

@@ -219,6 +219,7 @@ impl<B: Observed> Backend for Watched<B> {
 
     delegate! {
         fn memory() -> Vec<(&'static str, Bytes)>;
+        fn memory_to_come() -> Bytes;
         fn matrix(stored: Matrix) -> Result<Self::Matrix, BackendError>;
         fn vector(values: Vec<f32>) -> Result<Self::Vector, BackendError>;
         fn expert_table(table: Vec<[u32; EXPERTS_USED]>) -> Result<Self::ExpertTable, BackendError>;
