@@ -6,6 +6,10 @@ use thiserror::Error;
 /// The oldest driver that runs what is built here, as the driver spells it (13.0).
 pub(crate) const DRIVER_MIN: i32 = 13_000;
 
+/// How programs with kernels are built, as the README says it too.
+const BUILD: &str = "cargo build --release -p ds4-weightd -p ds4-server -p ds4 --features \
+                     ds4-weightd/cuda,ds4-server/cuda,ds4/cuda";
+
 /// Why something could not be done with a CUDA device.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CudaError {
@@ -42,7 +46,8 @@ pub enum CudaError {
     },
     /// Nothing was built for this device.
     #[error(
-        "{device} needs kernels for {arch}, and this program was built for {built}: build it with that architecture"
+        "{device} needs kernels for {arch}, and this program has some for {built} only. To have them for it as well, add it \
+         to ARCHITECTURES in shared/nvcc/src/lib.rs, run scripts/cuda-toolkit, and build again: {BUILD}"
     )]
     NoCubin {
         /// The device.
