@@ -16,6 +16,8 @@ use tokio::time::timeout;
 /// The memory all bodies together may take, handed out before it is used.
 pub(crate) struct BodyBudget {
     bytes: Arc<Semaphore>,
+    /// All of it.
+    total: u64,
 }
 
 /// A body with the share of the budget it holds until it is dropped.
@@ -33,20 +35,29 @@ pub(crate) struct JsonBody {
 }
 
 impl BodyBudget {
-    pub(crate) fn new() -> BodyBudget {
-        BodyBudget { bytes: Arc::new(Semaphore::new(limits::BODIES_MAX)) }
+    /// A budget of so many bytes; 0 for one that all connections together cannot spend.
+    pub(crate) fn new(total: ds4_units::Bytes) -> BodyBudget {
+        let all = u64::from(limits::CONNECTIONS_MAX) * limits::BODY_MAX as u64;
+        let total = if total.0 == 0 { all } else { total.0.min(all) };
+        let permits = usize::try_from(total).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        BodyBudget { bytes: Arc::new(Semaphore::new(permits)), total: permits as u64 }
+    }
+
+    /// Bytes that one body may have: one that is larger than the whole budget could never be paid for.
+    fn body_max(&self) -> usize {
+        usize::try_from(self.total).unwrap_or(usize::MAX).min(limits::BODY_MAX)
     }
 
     /// Bytes of bodies in memory.
     pub(crate) fn in_use(&self) -> u64 {
-        (limits::BODIES_MAX - self.bytes.available_permits()) as u64
+        self.total - self.bytes.available_permits() as u64
     }
 
     /// Reads a body. A declared length is paid for before the first byte is read, an undeclared one as it arrives.
     pub(crate) async fn read(&self, request: Request) -> Result<PaidBody, ApiError> {
         let (head, body) = request.into_parts();
         let form = check_headers(&head.headers)?;
-        let declared = declared_length(&head.headers)?;
+        let declared = declared_length(&head.headers, self.body_max())?;
         let mut permit = self.pay(declared.unwrap_or(0))?;
         let bytes = self.collect(body, declared, &mut permit).await?;
         if form == Form::JsonIfItLooksSo && bytes.trim_ascii_start().first() != Some(&b'{') {
@@ -65,12 +76,13 @@ impl BodyBudget {
         let mut bytes = BytesMut::new();
         while let Some(chunk) = next_chunk(&mut stream).await? {
             let total = bytes.len() + chunk.len();
-            if total > limits::BODY_MAX {
-                return Err(ApiError::body_too_large(limits::BODY_MAX));
+            if total > self.body_max() {
+                return Err(ApiError::body_too_large(self.body_max()));
             }
             let paid = permit.num_permits();
             if declared.is_none() && total > paid {
-                permit.merge(self.pay((total - paid).next_multiple_of(limits::BODY_STEP))?);
+                let step = (total - paid).next_multiple_of(limits::BODY_STEP).min(self.body_max() - paid);
+                permit.merge(self.pay(step)?);
             }
             bytes.extend_from_slice(&chunk);
         }
@@ -78,7 +90,7 @@ impl BodyBudget {
     }
 
     fn pay(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
-        let bytes = u32::try_from(bytes).map_err(|_| ApiError::body_too_large(limits::BODY_MAX))?;
+        let bytes = u32::try_from(bytes).map_err(|_| ApiError::body_too_large(self.body_max()))?;
         self.bytes.clone().try_acquire_many_owned(bytes).map_err(|_| ApiError::body_budget())
     }
 }
@@ -148,9 +160,9 @@ fn check_headers(headers: &HeaderMap) -> Result<Form, ApiError> {
     Ok(if kind.contains("json") { Form::Json } else { Form::JsonIfItLooksSo })
 }
 
-fn declared_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
+fn declared_length(headers: &HeaderMap, most: usize) -> Result<Option<usize>, ApiError> {
     let Some(length) = headers.get(header::CONTENT_LENGTH) else { return Ok(None) };
     let length = length.to_str().ok().and_then(|length| length.parse().ok());
     let length: usize = length.ok_or_else(|| ApiError::invalid("bad HTTP request"))?;
-    if length > limits::BODY_MAX { Err(ApiError::body_too_large(limits::BODY_MAX)) } else { Ok(Some(length)) }
+    if length > most { Err(ApiError::body_too_large(most)) } else { Ok(Some(length)) }
 }

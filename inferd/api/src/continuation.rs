@@ -58,6 +58,27 @@ pub(crate) struct Kept {
     pub(crate) said: Said,
 }
 
+/// What became of turns since the start, and how many are kept now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Turns that were kept.
+    pub(crate) published: u64,
+    /// Requests that went on from one.
+    pub(crate) resolved: u64,
+    /// Requests that would have, and found none.
+    pub(crate) missed: u64,
+    /// Turns whose conversation went on by another way.
+    pub(crate) demoted: u64,
+    /// Turns that are kept.
+    pub(crate) live: u64,
+}
+
+impl Counts {
+    fn looked(&mut self, found: bool) {
+        *(if found { &mut self.resolved } else { &mut self.missed }) += 1;
+    }
+}
+
 /// Why a turn cannot be gone on from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
@@ -111,6 +132,11 @@ impl Continuations {
     /// Forgets the turn of this response; says whether there was one.
     pub(crate) fn forget(&self, id: &str) -> bool {
         self.lock().forget(id, Instant::now())
+    }
+
+    /// What became of turns.
+    pub(crate) fn counts(&self) -> Counts {
+        self.lock().counts(Instant::now())
     }
 
     /// Keeps a turn. Earlier turns of the same conversation can no longer be gone on from by their calls.

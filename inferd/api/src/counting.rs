@@ -37,7 +37,7 @@ type Read = fn(&JsonBody, Reading<'_>) -> Result<Ask, ApiError>;
 
 async fn count(shared: &Shared, request: Request, read: Read, field: &'static str) -> Result<usize, ApiError> {
     let serving = shared.phase.serving()?;
-    let body = shared.bodies.read(request).await?;
+    let body = shared.read_body(request).await?;
     let shared = shared.clone();
     let pool = shared.clone();
     pool.pool

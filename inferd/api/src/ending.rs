@@ -48,7 +48,8 @@ impl Ending {
     /// When the answer is a slip and the request is to be asked again: the events of the second answer, of which this
     /// is the end from now on.
     pub(crate) fn ask_again(&mut self, finished: &Finished) -> Option<EventStream> {
-        self.note_slip(finished)?.ask_again().inspect(|_| self.answer = Answer::default())
+        let gaps = self.shared.telemetry.gaps(self.surface);
+        self.note_slip(finished)?.ask_again(Some(gaps)).inspect(|_| self.answer = Answer::default())
     }
 
     /// Writes a slip down, and gives back what is needed to ask again.

@@ -6,7 +6,7 @@ use crate::continuation::Continuations;
 use crate::phase::Serving;
 use crate::structured::GrammarCell;
 use crate::surface::Surface;
-use crate::{ApiError, KeepTurns, Settings, chat, completions, generate, messages, responses};
+use crate::{ApiError, KeepTurns, Machine, Settings, chat, completions, generate, messages, responses};
 use ds4_engine::EngineHandle;
 use ds4_model::{
     AnswerMemory, AssistantMessage, Conversation, Instructions, Message, ModelInfo, Piece, Prompt, PromptCodec,
@@ -95,7 +95,7 @@ impl Explainer {
         memory: Arc<AnswerMemory>,
     ) -> Explainer {
         let engine = EngineHandle::to_nowhere(info);
-        let serving = Serving { model_id: String::new(), engine, tokenizer, codec };
+        let serving = Serving { model_id: String::new(), engine, tokenizer, codec, machine: Machine::default() };
         let continuations = Continuations::new(KeepTurns { records: 0, ..KeepTurns::default() });
         Explainer { serving, settings, memory, grammars: GrammarCell::default(), continuations }
     }

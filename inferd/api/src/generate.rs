@@ -6,7 +6,7 @@ use crate::continuation::Kept;
 use crate::error::{refused, too_large};
 use crate::phase::Serving;
 use crate::slip::{self, Again};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, think_mode_of};
 use ds4_engine::{EventStream, GenerateRequest, Keep, Refused};
 use ds4_model::{Piece, Prompt, PromptRecord};
 use ds4_units::{TokenId, Tokens};
@@ -19,6 +19,8 @@ pub(crate) struct Prepared {
     pub(crate) may_slip: bool,
     /// The same request once more, where that may be wanted.
     pub(crate) again: Option<Again>,
+    /// How much reasoning is asked for, as metrics name it.
+    think_mode: &'static str,
     request: GenerateRequest,
 }
 
@@ -49,10 +51,15 @@ pub(crate) fn prepare(reading: Reading<'_>, ask: Ask, prompt_field: &str) -> Res
     };
     let may_slip = matches!(&ask.wording, Wording::Conversation(conversation) if slip::may_slip(conversation));
     let again = may_slip.then(|| again(reading, &ask, &prompt)).flatten();
+    let think_mode = match &ask.wording {
+        Wording::Conversation(conversation) => think_mode_of(conversation),
+        Wording::Raw(_) | Wording::Tokens(_) => "none",
+    };
     let keep = worth_of(ask.max_tokens);
     Ok(Prepared {
         may_slip,
         again,
+        think_mode,
         rendered: prompt.rendered,
         kept: ask.kept.filter(|_| keep != Keep::Nothing),
         request: GenerateRequest {
@@ -63,6 +70,7 @@ pub(crate) fn prepare(reading: Reading<'_>, ask: Ask, prompt_field: &str) -> Res
             max_tokens: ask.max_tokens,
             top_logprobs: ask.top_logprobs,
             prompt_logprobs: ask.prompt_logprobs,
+            gaps: None,
             constraints: ask.constraints,
             keep,
         },
@@ -137,16 +145,20 @@ pub(crate) fn submit(
     serving: &Serving,
     telemetry: &Telemetry,
     prepared: Prepared,
+    surface: &'static str,
     prompt_field: &str,
 ) -> Result<EventStream, ApiError> {
-    serving.engine.submit(prepared.request).map_err(|refusal| {
+    let request = GenerateRequest { gaps: Some(telemetry.gaps(surface)), ..prepared.request };
+    let events = serving.engine.submit(request).map_err(|refusal| {
         match refusal {
             Refused::QueueFull { .. } => telemetry.shed("queue_depth"),
             Refused::QueueBytesFull { .. } => telemetry.shed("queue_bytes"),
             _ => {}
         }
         refused(refusal, prompt_field, serving.engine.expected_wait())
-    })
+    })?;
+    telemetry.routed(surface, prepared.think_mode);
+    Ok(events)
 }
 
 /// The text of tokens, control tokens spelled out.

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Bytes of one request body.
 pub(crate) const BODY_MAX: usize = 64 << 20;
 
-/// Bytes of all request bodies that are being read, parsed and rendered.
-pub(crate) const BODIES_MAX: usize = 256 << 20;
+/// Bytes of all request bodies that are being read, parsed and rendered, when the operator names no number.
+pub(crate) const BODIES_MAX: u64 = 256 << 20;
 
 /// A body without a declared length is paid for in steps of this size.
 pub(crate) const BODY_STEP: usize = 64 << 10;
@@ -20,11 +20,11 @@ pub(crate) const WRITE_STALL_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a request head.
 pub(crate) const HEAD_MAX: usize = 64 << 10;
 
-/// Requests that generate or wait to, at the same time.
-pub(crate) const CLIENTS_MAX: usize = 256;
+/// Requests that generate or wait to, at the same time, when the operator names no number.
+pub(crate) const CLIENTS_MAX: u32 = 256;
 
 /// Open connections; more wait in the listen queue.
-pub(crate) const CONNECTIONS_MAX: usize = 1024;
+pub(crate) const CONNECTIONS_MAX: u32 = 1024;
 
 /// Stop strings of one request.
 pub(crate) const STOPS_MAX: usize = 16;

@@ -1,12 +1,30 @@
 //! `GET /metrics`: everything that is counted, for Prometheus.
+//!
+//! Names and labels are the published ones, so that boards made for them go on working. A family whose cause does not
+//! exist here is left out: a number that never moves would pass for a measured one.
+//!
+//! | published, and not here | why |
+//! |---|---|
+//! | `ds4_requests_serial_total`, `ds4_serial_idle_reaps_total`, outcome `refused_deep_serial` | there is one way through the engine, and no other for single requests |
+//! | `ds4_route_decisions_total` | so nothing is decided about ways |
+//! | `ds4_cont_admit_band_x1024` | a conversation is charged what it will take to the byte, without a margin |
+//! | `ds4_graph_fit_refusals_total` | what recordings of steps take is set aside at the start, and no request is refused for it |
+//! | admissions of kind `partial_fork` | a copy of a beginning is a `fork`, however much of it is shared |
+//! | `ds4_cont_ontoken_ns_total`, `ds4_cont_ontoken_tokens_total` | handing a token out blocks on nobody, and is not timed |
+//! | `ds4_batch_genmu_wait_ns_total`, `ds4_batch_genmu_waits_total` | one thread owns the model: there is no lock to wait for |
+//! | `ds4_residency_units`, `ds4_residency_failures_total` | all weights are there before the worker is ready, or it does not start |
+//! | `ds4_memory_census_torn_fallbacks_total` | the ledger is read under its lock, never half-written |
+//! | label `reason` of `ds4_memory_decisions_total` | there is one evaluator and none in its shadow |
+//! | shed reason `continuation_hold` | a kept conversation holds nobody off at the door: requests wait for its memory |
 
 use crate::phase::Phase;
 use crate::state::Shared;
 use crate::telemetry::valid;
+use crate::{Derived, Machine};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use ds4_engine::{DiskStats, Eviction, HitKind, Miss, Observatory, Quarantine, SaveReason};
-use ds4_governor::{Class, Consumer, Domain, Reason, Verdict};
+use ds4_engine::{DiskStats, Eviction, HitKind, Miss, Observatory, Quarantine, ReuseKind, SaveReason};
+use ds4_governor::{Class, Consumer, Domain, Reason, Source, Verdict};
 use http::header;
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, Gauge, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
@@ -80,6 +98,10 @@ fn now(shared: &Shared) -> Vec<MetricFamily> {
     if let Phase::Ready(serving) = shared.phase.now() {
         now.gauge("ds4_queue_depth", "Requests that wait for a bank", serving.engine.queued() as u64);
         now.gauge("ds4_queue_bytes", "Bytes of their prompts", serving.engine.queued_bytes().0);
+        let unread = serving.engine.observatory().unread().0;
+        now.gauge("ds4_out_backlog_bytes", "Bytes of answers that their connections have not taken yet", unread);
+        continuations(&now, shared);
+        machine(&now, &serving.machine);
         engine(&now, serving.engine.observatory());
         memory(&now, serving.engine.observatory());
         if let Some(stats) = serving.engine.observatory().disk() {
@@ -87,6 +109,29 @@ fn now(shared: &Shared) -> Vec<MetricFamily> {
         }
     }
     now.0.gather()
+}
+
+/// Weights, and the device they are on.
+fn machine(now: &Now, machine: &Machine) {
+    let derived = machine.derived;
+    let tensors = |source| if source == derived.source() { derived.tensors() } else { 0 };
+    let by_source = Derived::SOURCES.map(|source| ([source], tensors(source)));
+    let help = "Tensors that are in memory in another form than the file's, by where they come from";
+    now.gauges("ds4_derived_artifacts", help, ["source"], &by_source);
+    now.gauge("ds4_derived_artifact_bytes", "Bytes of them", derived.bytes.0);
+    let help = "Handles that the GPU's driver did not take back: what they stand for is lost until the process ends";
+    now.counter("ds4_gpu_leaked_handles_total", help, (machine.leaked_handles)());
+}
+
+/// Turns that clients may go on from without sending them again.
+fn continuations(now: &Now, shared: &Shared) {
+    let counts = shared.continuations.counts();
+    now.counter("ds4_continuation_records_published_total", "Turns kept for follow-ups", counts.published);
+    now.counter("ds4_continuation_resolved_total", "Requests that went on from a kept turn", counts.resolved);
+    now.counter("ds4_continuation_missed_total", "Requests whose turn is not kept any more", counts.missed);
+    let help = "Kept turns whose conversation went on another way";
+    now.counter("ds4_continuation_demoted_total", help, counts.demoted);
+    now.gauge("ds4_continuation_records_live", "Turns kept for follow-ups now", counts.live);
 }
 
 /// Conversations on disk; only where there is a folder for them.
@@ -133,18 +178,24 @@ fn engine(now: &Now, observatory: &Observatory) {
             (["refused"], stats.refused),
         ],
     );
-    now.gauge("ds4_requests_inflight", "Requests taken and not ended", stats.inflight());
+    now.gauge("ds4_requests_inflight", "Requests that wait or run", observatory.in_flight());
     now.counters(
         "ds4_admits_total",
         "Requests by where their bank came from",
         ["kind"],
-        &[
-            (["cold"], stats.admits_cold),
-            (["warm"], stats.admits_exact),
-            (["partial_truncate"], stats.admits_partial),
-            (["fork"], stats.admits_fork),
-            (["disk"], stats.admits_disk),
-        ],
+        &ReuseKind::ALL.map(|kind| ([admission(kind)], stats.admits(kind))),
+    );
+    now.counter("ds4_cont_admit_rejects_total", "Requests that memory could not carry", stats.refused);
+    let help = "Answers longer than their first charge that were granted memory for more, each time";
+    now.counter("ds4_cont_credit_extension_granted_total", help, stats.extensions_granted);
+    let help = "Answers longer than their first charge that ended for want of memory";
+    now.counter("ds4_cont_credit_extension_refused_total", help, stats.extensions_refused);
+    let observed = stats.bytes_held.checked_div(stats.tokens_held).unwrap_or(0);
+    now.gauges(
+        "ds4_cont_commit_bytes_per_token",
+        "Memory of a token: what banks take for each they hold now, and what one of the longest conversation is charged",
+        ["kind"],
+        &[(["observed"], observed), (["packed"], stats.bytes_priced)],
     );
     now.counters(
         "ds4_tokens_prefilled_total",
@@ -155,6 +206,11 @@ fn engine(now: &Now, observatory: &Observatory) {
     now.counter("ds4_tokens_decoded_total", "Answer tokens computed", stats.decoded);
     now.counter("ds4_decode_steps_total", "Steps with at least one answer row", stats.decode_steps);
     now.counter("ds4_steps_total", "Steps", stats.steps);
+    let rates = observatory.rates();
+    now.ratio("ds4_decode_tok_s", "Answer tokens computed a second, in the last 60 seconds", rates.decoded);
+    now.ratio("ds4_prefill_tok_s", "Prompt tokens computed a second, in the last 60 seconds", rates.prefilled);
+    let help = "Answer tokens for each step with at least one answer row, in the last 60 seconds";
+    now.ratio("ds4_tok_per_step", help, rates.tokens_per_step);
     now.counter("ds4_spec_drafts_total", "Guesses at answer tokens that steps computed", stats.guesses);
     now.counter("ds4_spec_hits_total", "Guesses that were what was drawn", stats.guesses_right);
     now.counter("ds4_spec_quench_total", "Times that guesses for an answer did not pay", stats.guesses_quenched);
@@ -164,6 +220,8 @@ fn engine(now: &Now, observatory: &Observatory) {
     now.gauge("ds4_banks_live", "Conversations that have a bank", stats.running + stats.warm);
     now.gauge("ds4_banks_total", "Conversations there may be at once", stats.banks);
     now.gauge("ds4_warm_records", "Kept conversations", stats.warm);
+    let help = "Blocks of tokens that conversations in memory fill, the last of each in part";
+    now.gauge("ds4_kv_pages_resident", help, stats.blocks_held);
     now.counters(
         "ds4_reclaim_banks_total",
         "Kept conversations given up for memory",
@@ -187,6 +245,15 @@ fn engine(now: &Now, observatory: &Observatory) {
     );
 }
 
+/// The published spelling of how a request got its bank.
+fn admission(kind: ReuseKind) -> &'static str {
+    match kind {
+        ReuseKind::Exact => "warm",
+        ReuseKind::Partial => "partial_truncate",
+        ReuseKind::Cold | ReuseKind::Fork | ReuseKind::Disk | ReuseKind::Adopted => kind.name(),
+    }
+}
+
 fn memory(now: &Now, observatory: &Observatory) {
     let governor = observatory.governor();
     let (census, leases, decisions) = (governor.census(), governor.leases(), governor.decisions());
@@ -200,7 +267,12 @@ fn memory(now: &Now, observatory: &Observatory) {
         }
     }
     now.gauges("ds4_memory_bytes", "Memory held", ["domain", "class", "state"], &bytes);
+    now.gauge("ds4_memory_census_supported", "1: what is held is counted, on every kind of device", 1);
+    now.gauge("ds4_memory_census_epoch", "Changes of what is held", census.epoch());
     now.counter("ds4_memory_census_faults_total", "Entries that contradicted the ledger", census.faults());
+    let outstanding = governor.floors().substrate_outstanding.0;
+    let help = "Memory that weights will take and have not taken yet";
+    now.gauge("ds4_memory_substrate_outstanding_bytes", help, outstanding);
     let (mut lease, mut decided, mut deficits) = (Vec::new(), Vec::new(), Vec::new());
     for &consumer in Consumer::ALL {
         let (name, held) = (consumer.name(), leases.get(consumer));
@@ -215,11 +287,20 @@ fn memory(now: &Now, observatory: &Observatory) {
     now.counters("ds4_memory_decisions_total", "Answers to wishes for memory", ["consumer", "result"], &decided);
     now.gauges("ds4_memory_decision_deficit_bytes", "Missing at the last decision", ["consumer"], &deficits);
     now.gauge("ds4_memory_governor_epoch", "Changes of the memory account", governor.epoch());
+    now.counter("ds4_memory_governor_faults_total", "Wishes for memory that could not be true", governor.faults());
     if let Some(seen) = governor.observation() {
         let labels = [seen.status.name(), seen.source.name()];
         now.gauges("ds4_memory_observation_info", "The last look at the machine", ["status", "source"], &[(labels, 1)]);
-        now.gauges("ds4_memory_observation_bytes", "What it found", ["kind"], &[(["free"], seen.free.0)]);
+        let total = seen.read.total.map(|total| (["total"], total.0));
+        let read = seen.read.by_source().filter_map(|(source, said)| Some(([source.name()], said.ok()?.0)));
+        let bytes: Vec<_> = std::iter::once((["free"], seen.free.0)).chain(total).chain(read).collect();
+        now.gauges("ds4_memory_observation_bytes", "What it found", ["kind"], &bytes);
     }
+    let looks = governor.looks();
+    let asked = [Source::CudaFree, Source::MemAvailable].map(|source| ([source.name()], looks.at(source)));
+    now.counters("ds4_memory_observation_calls_total", "Times that a source was asked", ["source"], &asked);
+    let help = "Looks at the machine that came to nothing";
+    now.counter("ds4_memory_observation_errors_total", help, looks.errors);
     now.gauge("ds4_memory_pressure", "0 none, 1 soft, 2 hard", governor.pressure().0 as u64);
     let account = governor.reconciliation();
     let found = account.map_or((0, 0, 0), |last| (last.residual.bytes, last.residual.one_time, last.flagged));

@@ -1,6 +1,6 @@
 //! Whether the server can answer: it listens before the model is there and a while after it was told to stop.
 
-use crate::ApiError;
+use crate::{ApiError, Machine};
 use ds4_engine::EngineHandle;
 use ds4_model::{PromptCodec, Tokenizer};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,6 +16,8 @@ pub struct Serving {
     pub tokenizer: Arc<Tokenizer>,
     /// The model's prompt protocol.
     pub codec: Arc<dyn PromptCodec>,
+    /// What is below.
+    pub machine: Machine,
 }
 
 /// A server's life, in order.

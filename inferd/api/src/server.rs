@@ -23,7 +23,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Serves until `stop` is done, then lets open connections finish what they are writing.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
     let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX as usize));
     let mut stop = pin!(stop);
     loop {
         let accepted = tokio::select! {

@@ -1,6 +1,6 @@
 //! What the operator chose.
 
-use crate::{ApiKey, KeepTurns};
+use crate::{ApiKey, KeepTurns, limits};
 use ds4_model::{Effort, REMEMBERED_BYTES_MAX, REMEMBERED_CALLS_MAX, ThinkingMode};
 use ds4_units::{Bytes, Tokens};
 use http::HeaderValue;
@@ -79,6 +79,10 @@ pub struct Settings {
     pub remembered_calls: usize,
     /// Turns that clients may go on from without sending them again.
     pub keep_turns: KeepTurns,
+    /// Requests that generate or wait to, at the same time; 0 for as many as there are connections.
+    pub clients_max: u32,
+    /// Bytes of request bodies that are being read, parsed and rendered; 0 for as many as come.
+    pub bodies_max: Bytes,
     /// Whether the prompt of a raw completion is put into a conversation.
     pub wrap_completions: bool,
 }
@@ -102,6 +106,8 @@ impl Default for Settings {
             resample_slips: false,
             remembered_calls: REMEMBERED_CALLS_MAX,
             keep_turns: KeepTurns::default(),
+            clients_max: limits::CLIENTS_MAX,
+            bodies_max: Bytes(limits::BODIES_MAX),
             wrap_completions: false,
         }
     }

@@ -6,7 +6,7 @@
 use crate::answer::Answer;
 use crate::phase::Serving;
 use crate::trace::Entry;
-use ds4_engine::{EventStream, FinishReason, Finished, GenerateRequest, Keep, Sampling};
+use ds4_engine::{EventStream, FinishReason, Finished, GenerateRequest, Hear, Keep, Sampling};
 use ds4_model::{AnswerMemory, Conversation, Message, Prompt, PromptRecord, ToolChoice};
 use ds4_units::Tokens;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ impl Slip {
         Some(self.entry.take()?.finished(answer, finished))
     }
 
-    /// Asks once more. `None` when that is not wanted, or the engine takes no more.
-    pub(crate) fn ask_again(self) -> Option<EventStream> {
+    /// Asks once more, with `gaps` to hear the time between tokens. `None` when that is not wanted, or the engine takes no more.
+    pub(crate) fn ask_again(self, gaps: Option<Hear>) -> Option<EventStream> {
         let again = self.again?;
         let reader = again.serving.codec.read_answer(&again.rendered, &again.conversation, &again.memory);
         let seed = again.sampling.seed.map(|seed| seed.wrapping_add(1));
@@ -71,6 +71,7 @@ impl Slip {
             max_tokens: again.max_tokens,
             top_logprobs: None,
             prompt_logprobs: false,
+            gaps,
             constraints: Vec::new(),
             keep: Keep::Turn,
         };

@@ -1,7 +1,7 @@
 //! What all handlers share.
 
 use crate::ask::Reading;
-use crate::body::BodyBudget;
+use crate::body::{BodyBudget, PaidBody};
 use crate::continuation::Continuations;
 use crate::fuse::Fuse;
 use crate::phase::{Phase, PhaseCell, Serving};
@@ -10,6 +10,7 @@ use crate::structured::GrammarCell;
 use crate::telemetry::Telemetry;
 use crate::trace::Traces;
 use crate::{ApiError, Settings, limits};
+use axum::extract::Request;
 use ds4_model::AnswerMemory;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,6 +29,8 @@ pub(crate) struct ServerState {
     pub(crate) traces: Traces,
     pub(crate) telemetry: Telemetry,
     clients: Arc<Semaphore>,
+    /// Of them, how many there are.
+    clients_max: u32,
 }
 
 /// A handle to it.
@@ -41,6 +44,7 @@ pub(crate) struct ClientPlace {
 impl ServerState {
     pub(crate) fn new(settings: Settings, traces: Traces) -> Shared {
         let memory = Arc::new(AnswerMemory::new(settings.remembered_calls, settings.remembered_bytes()));
+        let clients_max = if settings.clients_max == 0 { limits::CONNECTIONS_MAX } else { settings.clients_max };
         Arc::new(ServerState {
             memory,
             grammars: GrammarCell::default(),
@@ -48,11 +52,12 @@ impl ServerState {
             fuse: Fuse::default(),
             traces,
             telemetry: Telemetry::new(),
+            bodies: BodyBudget::new(settings.bodies_max),
             settings,
             phase: PhaseCell::new(),
-            bodies: BodyBudget::new(),
             pool: RenderPool::new(),
-            clients: Arc::new(Semaphore::new(limits::CLIENTS_MAX)),
+            clients: Arc::new(Semaphore::new(clients_max as usize)),
+            clients_max,
         })
     }
 
@@ -70,22 +75,34 @@ impl ServerState {
 
     /// Returns when no request generates any more, or after `patience`; says which.
     pub(crate) async fn all_clients_left(&self, patience: Duration) -> bool {
-        let everyone = self.clients.acquire_many(limits::CLIENTS_MAX as u32);
+        let everyone = self.clients.acquire_many(self.clients_max);
         tokio::time::timeout(patience, everyone).await.is_ok()
+    }
+
+    /// Reads a body, or sheds its request where all bodies together would take too much.
+    pub(crate) async fn read_body(&self, request: Request) -> Result<PaidBody, ApiError> {
+        self.bodies.read(request).await.inspect_err(|error| {
+            if *error == ApiError::body_budget() {
+                self.telemetry.shed("queue_bytes");
+            }
+        })
     }
 
     /// Requests that generate now.
     pub(crate) fn clients(&self) -> usize {
-        limits::CLIENTS_MAX - self.clients.available_permits()
+        self.clients_max as usize - self.clients.available_permits()
     }
 
-    /// Takes a place for a request, or refuses at once.
+    /// Takes a place for a request, or sheds it at once.
     pub(crate) fn client_place(&self) -> Result<ClientPlace, ApiError> {
         let wait = || match self.phase.now() {
             Phase::Ready(serving) => serving.engine.expected_wait(),
             Phase::Loading | Phase::Draining => None,
         };
-        let permit = self.clients.clone().try_acquire_owned().map_err(|_| ApiError::too_many_clients(wait()))?;
+        let permit = self.clients.clone().try_acquire_owned().map_err(|_| {
+            self.telemetry.shed("clients");
+            ApiError::too_many_clients(wait())
+        })?;
         Ok(ClientPlace { _permit: permit })
     }
 }

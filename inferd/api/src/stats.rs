@@ -3,11 +3,11 @@
 use crate::error::json_response;
 use crate::phase::{Phase, Serving};
 use crate::state::Shared;
-use crate::telemetry::SHED_REASONS;
+use crate::telemetry::{LANE, SHED_REASONS, SURFACES, THINK_MODES};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use ds4_engine::{DiskStats, Eviction, HitKind, Miss, Quarantine, SaveReason};
-use ds4_governor::{Class, Consumer, Domain, Reason};
+use ds4_governor::{Class, Consumer, Domain, Reason, Verdict};
 use http::{HeaderMap, StatusCode, header};
 use serde_json::{Map, Value, json};
 
@@ -29,6 +29,9 @@ fn board(shared: &Shared) -> Map<String, Value> {
         Phase::Ready(serving) => {
             board.insert("server".into(), server(&serving, uptime));
             board.insert("serving".into(), requests(&serving));
+            board.insert("routes".into(), counted(&SURFACES, |surface| shared.telemetry.routes(surface), route));
+            let modes = counted(&THINK_MODES, |mode| shared.telemetry.thinking(mode), str::to_owned);
+            board.insert("think_modes".into(), modes);
             board.insert("sheds".into(), sheds.into());
             board.insert(
                 "backpressure".into(),
@@ -36,6 +39,7 @@ fn board(shared: &Shared) -> Map<String, Value> {
                     "clients_connected": shared.clients(),
                     "queue_depth": serving.engine.queued(),
                     "inflight_body_bytes": shared.bodies.in_use(),
+                    "out_backlog_bytes": serving.engine.observatory().unread().0,
                 }),
             );
             board.insert("speculation".into(), speculation(&serving));
@@ -59,6 +63,13 @@ fn board(shared: &Shared) -> Map<String, Value> {
             }
             board.insert("memory".into(), memory(&serving));
             board.insert("governor".into(), governor(&serving));
+            if let Some(last) = shared.telemetry.last_request() {
+                let (reuse, speculated) = (last.reuse.name(), last.speculated);
+                board.insert(
+                    "last_request".into(),
+                    json!({ "effective_lane": LANE, "reuse_kind": reuse, "speculation_active": speculated }),
+                );
+            }
         }
         Phase::Loading => drop(board.insert("server".into(), json!({ "state": "loading", "uptime_seconds": uptime }))),
         Phase::Draining => {
@@ -66,6 +77,15 @@ fn board(shared: &Shared) -> Map<String, Value> {
         }
     }
     board
+}
+
+/// Counts by name.
+fn counted(names: &[&str], count: impl Fn(&str) -> u64, spelled: impl Fn(&str) -> String) -> Value {
+    names.iter().map(|&name| (spelled(name), Value::from(count(name)))).collect()
+}
+
+fn route(surface: &str) -> String {
+    format!("{surface}_{LANE}")
 }
 
 fn server(serving: &Serving, uptime: u64) -> Value {
@@ -76,12 +96,16 @@ fn server(serving: &Serving, uptime: u64) -> Value {
         "context": serving.engine.info().context.0,
         "max_seq": stats.banks,
         "uptime_seconds": uptime,
-        "requests_inflight": stats.inflight(),
+        "artifact_source": serving.machine.derived.source(),
+        "derived_artifacts": serving.machine.derived.tensors(),
+        "leaked_handles": (serving.machine.leaked_handles)(),
+        "requests_inflight": serving.engine.observatory().in_flight(),
     })
 }
 
 fn requests(serving: &Serving) -> Value {
     let stats = serving.engine.observatory().stats();
+    let rates = serving.engine.observatory().rates();
     json!({
         "requests_started": stats.started,
         "requests_completed": stats.completed,
@@ -91,6 +115,8 @@ fn requests(serving: &Serving) -> Value {
         "cont_batch_failures": stats.step_faults,
         "tokens_decoded": stats.decoded,
         "decode_steps": stats.decode_steps,
+        "decode_tok_s_60s": rates.decoded,
+        "tok_per_step_60s": rates.tokens_per_step,
     })
 }
 
@@ -116,9 +142,12 @@ fn cache(serving: &Serving) -> Value {
         "admits_adopted": stats.admits_adopted,
         "tokens_prefilled_computed": stats.prefilled_computed,
         "tokens_prefilled_cached": stats.prefilled_cached,
+        "prefill_tok_s_60s": serving.engine.observatory().rates().prefilled,
+        "cont_admit_rejects": stats.refused,
         "warm_records": stats.warm,
         "banks_live": stats.running + stats.warm,
         "banks_total": stats.banks,
+        "kv_pages_resident": stats.blocks_held,
         "reclaimed_banks": stats.reclaimed_banks,
     })
 }
@@ -161,11 +190,28 @@ fn memory(serving: &Serving) -> Value {
         }
         classes.insert(class.name().into(), domains.into());
     }
-    let mut board = json!({ "classes": classes, "census_faults": census.faults() });
     let governor = serving.engine.observatory().governor();
+    let mut board = json!({
+        "census_supported": true,
+        "census_epoch": census.epoch(),
+        "classes": classes,
+        "census_faults": census.faults(),
+        "substrate_outstanding": governor.floors().substrate_outstanding.0,
+    });
     if let Some(seen) = governor.observation() {
         let (status, source) = (seen.status.name(), seen.source.name());
         board["observation"] = json!({ "status": status, "source": source, "free_bytes": seen.free.0 });
+        if let Some(total) = seen.read.total {
+            board["observation"]["total_bytes"] = total.0.into();
+        }
+        let looks = governor.looks();
+        for (source, said) in seen.read.by_source() {
+            board["observation"][format!("calls_{}", source.name())] = looks.at(source).into();
+            if let Ok(bytes) = said {
+                board["observation"][format!("{}_bytes", source.name())] = bytes.0.into();
+            }
+        }
+        board["observation"]["errors"] = looks.errors.into();
     }
     if let Some(last) = governor.reconciliation() {
         let (residual, one_time) = (last.residual.bytes, last.residual.one_time);
@@ -187,8 +233,16 @@ fn governor(serving: &Serving) -> Value {
     let observatory = serving.engine.observatory();
     let refusals: Map<String, Value> =
         Reason::ALL.iter().map(|&reason| (reason.name().to_owned(), observatory.refusals(reason).into())).collect();
+    let decisions = governor.decisions();
+    let decided = |&verdict: &Verdict| {
+        let count: u64 = Consumer::ALL.iter().map(|&consumer| decisions.count(consumer, verdict)).sum();
+        (verdict.name().to_owned(), Value::from(count))
+    };
+    let decided: Map<String, Value> = Verdict::ALL.iter().map(decided).collect();
     json!({
         "epoch": governor.epoch(),
+        "faults": governor.faults(),
+        "decisions": decided,
         "floor": governor.floors().floor.0,
         "pressure": governor.pressure().0.name(),
         "leases": leases,

@@ -67,9 +67,9 @@ struct Ready<S> {
 async fn serve<S: Surface>(shared: &Shared, caller: &Caller, request: Request) -> Result<Response, ApiError> {
     let serving = shared.phase.serving()?;
     let received = Instant::now();
-    let place = shared.client_place().inspect_err(|_| shared.telemetry.shed("clients"))?;
+    let place = shared.client_place()?;
     let path = request.uri().path().to_owned();
-    let body = shared.bodies.read(request).await?;
+    let body = shared.read_body(request).await?;
     let preparing = (shared.clone(), serving.clone(), caller.clone());
     let surface_name = surface_of(&path);
     let ready = shared
@@ -81,7 +81,7 @@ async fn serve<S: Surface>(shared: &Shared, caller: &Caller, request: Request) -
         .await?;
     let Ready { surface, stream, mut prepared, trace, slip, body } = ready;
     let kept = prepared.kept.take();
-    let events = generate::submit(&serving, &shared.telemetry, prepared, S::PROMPT_FIELD)?;
+    let events = generate::submit(&serving, &shared.telemetry, prepared, surface_name, S::PROMPT_FIELD)?;
     let ending = Ending {
         shared: shared.clone(),
         surface: surface_name,

@@ -67,7 +67,7 @@ async fn answer(
     make: fn(&JsonBody, Reading<'_>) -> Result<Value, ApiError>,
 ) -> Result<Value, ApiError> {
     let serving = shared.phase.serving()?;
-    let body = shared.bodies.read(request).await?;
+    let body = shared.read_body(request).await?;
     let working = shared.clone();
     shared
         .pool

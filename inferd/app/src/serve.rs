@@ -1,7 +1,7 @@
 //! A worker's life: listen, boot, answer, drain.
 
 use crate::config::Config;
-use ds4_api::{Api, Hosts, Serving, Trace, Traces, serve as serve_http};
+use ds4_api::{Api, Derived, Hosts, Machine, Serving, Trace, Traces, serve as serve_http};
 use ds4_boot::{
     Asked, BootError, Booted, ComputeDevice, Guard, Ledger, ModelFile, default_floor, observer, own_memory,
 };
@@ -112,6 +112,9 @@ async fn boot_and_wait(
         booting.await.map_err(|error| (Exit::Failed, format!("booting failed: {error}")))??;
     let (tokenizer, codec) = (booted.loaded.tokenizer.clone(), booted.loaded.codec.clone());
     let device = booted.device.clone();
+    let derived =
+        Derived { imported: booted.derived.imported, built: booted.derived.built, bytes: booted.derived.bytes };
+    let machine = Machine { derived, leaked_handles: ds4_boot::leaked_handles };
     let floor = floor.unwrap_or(default_floor(&device));
     let asked = Asked { floor, rows: options.prefill_rows, banks: max_seqs.asked() };
     let planning = Instant::now();
@@ -132,11 +135,15 @@ async fn boot_and_wait(
     info!(model = %printable(&model_id), max_seqs = options.banks, ready_ms = started.elapsed().as_millis() as u64, "ready");
     service::status(&format!("serves {}", printable(&model_id)));
     service::ready();
-    api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec });
+    api.ready(Serving { model_id, engine: engine.handle(), tokenizer, codec, machine });
+    let mut leaks = Leaks::default();
     loop {
         tokio::select! {
             () = stops.next() => return Ok(engine),
             () = tokio::time::sleep(ENGINE_LOOK) => {
+                if let Some(handles) = leaks.more((machine.leaked_handles)()) {
+                    warn!(handles, "the GPU's driver did not take handles back: their memory is lost until the worker ends");
+                }
                 if engine.is_stopped() {
                     error!("the engine is gone");
                     let why = "the engine is gone: a defect, or its device failed for good; start the worker again";
@@ -144,6 +151,18 @@ async fn boot_and_wait(
                 }
             }
         }
+    }
+}
+
+/// What is known of handles that the device's driver did not take back.
+#[derive(Default)]
+struct Leaks(u64);
+
+impl Leaks {
+    /// The number, when it is larger than it was: each is told once.
+    fn more(&mut self, handles: u64) -> Option<u64> {
+        let before = std::mem::replace(&mut self.0, handles);
+        (handles > before).then_some(handles)
     }
 }
 
@@ -268,5 +287,16 @@ impl Stops {
         if self.wakeup.read_u8().await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_handles_are_told_once_and_again_when_they_become_more() {
+        let mut leaks = Leaks::default();
+        assert_eq!([0, 2, 2, 5, 5].map(|handles| leaks.more(handles)), [None, Some(2), None, Some(5), None]);
     }
 }

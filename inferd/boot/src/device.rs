@@ -5,6 +5,8 @@ use ds4_import::ComputeDevice;
 use ds4_manifest::WeightsManifest;
 
 #[cfg(feature = "cuda")]
+pub use ds4_gpu::cuda::leaked_handles;
+#[cfg(feature = "cuda")]
 use ds4_gpu::cuda::{CudaError, Gpu};
 #[cfg(feature = "cuda")]
 use tracing::info;
@@ -35,6 +37,12 @@ pub fn start_driver(args: &ModelArgs) {
     }
     #[cfg(not(feature = "cuda"))]
     let _ = args;
+}
+
+/// How many handles of this process a GPU's driver did not take back so far: none where there is no GPU.
+#[cfg(not(feature = "cuda"))]
+pub fn leaked_handles() -> u64 {
+    0
 }
 
 #[cfg(feature = "cuda")]

@@ -1,6 +1,6 @@
 //! A model file that a family runs, and the model it becomes.
 
-use crate::weights::{self, Source};
+use crate::weights::{self, Derived, Source};
 use crate::{BootError, KvRows, ModelArgs, device, manifest};
 use ds4_gguf::Model as GgufModel;
 use ds4_host::printable_path;
@@ -38,6 +38,8 @@ pub struct Booted {
     pub identity: ContentRoot,
     /// Where the model computes and keeps its conversations.
     pub device: ComputeDevice,
+    /// What of the weights is in another form than the file's.
+    pub derived: Derived,
 }
 
 /// What running a model here would take.
@@ -140,7 +142,7 @@ impl ModelFile {
             let bound = self.bind(args, context, worker, cancel);
             (bound, prompt_side.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        let (Source { lease, identity, device, .. }, model, bind_time) = bound?;
+        let (Source { lease, identity, device, .. }, derived, model, bind_time) = bound?;
         let (tokenizer, codec) = prompt_side?;
         let loaded = LoadedModel { model, tokenizer, codec };
         info!(
@@ -154,7 +156,7 @@ impl ModelFile {
         for (purpose, bytes) in loaded.model.device_memory() {
             info!(%bytes, "device memory beyond the weights: {purpose}");
         }
-        Ok(Booted { loaded, lease, identity, device })
+        Ok(Booted { loaded, lease, identity, device, derived })
     }
 
     fn bind(
@@ -163,13 +165,17 @@ impl ModelFile {
         context: Tokens,
         worker: &str,
         cancel: &AtomicBool,
-    ) -> Result<(Source, Box<dyn Model>, Duration), BootError> {
+    ) -> Result<(Source, Derived, Box<dyn Model>, Duration), BootError> {
         let source = weights::obtain(args, &self.file, worker, cancel)?;
+        let mut derived = Derived::default();
+        derived.count(&source);
         let draft = match &self.draft {
             Some((path, file)) => {
                 let obtained = weights::obtain_draft(args, file, source.lease.is_some(), worker, cancel);
                 let wrong = |source| BootError::Draft { path: path.clone(), source: Box::new(source) };
-                Some((file, obtained.map_err(wrong)?.weights))
+                let obtained = obtained.map_err(wrong)?;
+                derived.count(&obtained);
+                Some((file, obtained.weights))
             }
             None => None,
         };
@@ -177,7 +183,7 @@ impl ModelFile {
         let began = Instant::now();
         let options = BindOptions { context, kv_rounding: rounding(args), device: source.device.clone() };
         let model = self.family.bind(&self.file, &source.weights, draft, &options)?;
-        Ok((source, model, began.elapsed()))
+        Ok((source, derived, model, began.elapsed()))
     }
 }
 

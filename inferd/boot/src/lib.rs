@@ -16,10 +16,11 @@ mod progress;
 mod weights;
 
 pub use config::{DeviceChoice, Fallback, KvRows, ModelArgs, Platform};
-pub use device::start_driver;
+pub use device::{leaked_handles, start_driver};
 pub use ds4_import::ComputeDevice;
 pub use error::BootError;
 pub use file::{Booted, ModelFile, Prospect};
 pub use guard::Guard;
 pub use ledger::{Asked, Ledger};
 pub use memory::{default_floor, observer, own_memory};
+pub use weights::Derived;

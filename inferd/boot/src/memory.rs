@@ -46,9 +46,10 @@ fn readings(device: &ComputeDevice, machine: &SystemMemory) -> Readings {
         ComputeDevice::Cpu => of_the_host(machine),
         #[cfg(feature = "cuda")]
         ComputeDevice::Gpu(gpu) => {
-            let cuda_free = Some(gpu.memory().map(|memory| memory.free).map_err(|_| ()));
+            let memory = gpu.memory().map_err(|_| ());
+            let (cuda_free, total) = (Some(memory.map(|memory| memory.free)), memory.ok().map(|memory| memory.total));
             let host = if gpu.is_integrated() { of_the_host(machine) } else { Readings::default() };
-            Readings { cuda_free, integrated: gpu.is_integrated(), ..host }
+            Readings { cuda_free, total, integrated: gpu.is_integrated(), ..host }
         }
     }
 }
@@ -60,6 +61,7 @@ fn of_the_host(machine: &SystemMemory) -> Readings {
     let room = |group: &ds4_resident::GroupLimit| Bytes(group.limit.0.saturating_sub(group.used.0));
     Readings {
         mem_available: Some(Ok(observed.available)),
+        total: observed.total,
         cgroup_room: observed.groups.iter().map(room).min().map(Ok),
         ..Readings::default()
     }
@@ -75,6 +77,7 @@ mod tests {
         let observation = observer(&ComputeDevice::Cpu)();
         assert_eq!(observation.status, Status::Ok);
         assert!(observation.free > Bytes::ZERO);
+        assert!(observation.read.total >= Some(observation.free));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ds4_import::{
     AttachOptions, ComputeDevice, ContentRoot, ImportFailure, Lease, OwnerState, SelfLoadOptions, Weights, attach,
     published, self_load,
 };
-use ds4_units::Bytes;
+use ds4_units::{Bytes, Layout};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,6 +17,29 @@ use tracing::{info, warn};
 /// What owners call the models they hold.
 const BASE: &str = "base";
 const DRAFT: &str = "mtp";
+
+/// Weights that are in memory in another form than the file's, because what computes with them reads them so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Derived {
+    /// Tensors that an owner lent in this form.
+    pub imported: u64,
+    /// Tensors that this process has brought into it.
+    pub built: u64,
+    /// Bytes of both; of tensors that share theirs, each counts.
+    pub bytes: Bytes,
+}
+
+impl Derived {
+    /// Counts those of `source` as well.
+    pub(crate) fn count(&mut self, source: &Source) {
+        let derived = source.weights.tensors().filter(|tensor| tensor.layout() != Layout::Gguf);
+        let count = if source.lease.is_some() { &mut self.imported } else { &mut self.built };
+        for tensor in derived {
+            *count += 1;
+            self.bytes.0 += tensor.memory().1.len() as u64;
+        }
+    }
+}
 
 /// Weights, and the lease when an owner lent them.
 pub(crate) struct Source {

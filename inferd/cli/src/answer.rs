@@ -44,6 +44,7 @@ pub(crate) fn answer(
         constraints: Vec::new(),
         top_logprobs: dump.is_some().then_some(args.logprobs_top_k),
         prompt_logprobs: false,
+        gaps: None,
         keep: Keep::Turn,
     })?;
     let mut screen = Screen::new();

@@ -112,10 +112,21 @@ impl Account {
         self.governor.publish(Consumer::Prewarm, Bytes(held.0.saturating_add(to_come.0)), held);
     }
 
+    /// Looks at the machine, for whoever wants to know how it is before anything is decided.
+    pub(crate) fn first_look(&mut self) {
+        self.observed();
+    }
+
+    fn observed(&mut self) -> Observation {
+        let observation = (self.observe)();
+        self.governor.looked(&observation);
+        observation
+    }
+
     /// Compares the account with the machine, at a moment when nothing runs. The first call only takes note of where
     /// things stand.
     pub(crate) fn reconcile(&mut self) -> Option<Residual> {
-        let observation = (self.observe)();
+        let observation = self.observed();
         let live = self.governor.census().live(Domain::Device);
         let Some(reconciliation) = &mut self.reconciliation else {
             self.reconciliation = Reconciliation::start(&observation, live, UNEXPLAINED_MAX);
@@ -135,7 +146,7 @@ impl Account {
             let free = Bytes(observation.free.0.saturating_add(then.0).saturating_sub(held.0));
             return Observation { free, ..observation };
         }
-        let mut observation = (self.observe)();
+        let mut observation = self.observed();
         let steps = self.beside.committed();
         let grown = self.own.as_mut().map_or(Bytes::ZERO, |own| own.grown(steps)).min(self.governor.floors().floor);
         observation.free = Bytes(observation.free.0.saturating_add(grown.0));
@@ -148,7 +159,7 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ds4_governor::Verdict;
+    use ds4_governor::{Readings, Verdict};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -222,6 +233,24 @@ mod tests {
             assert_eq!(account.ask(Bytes(51)).deficit, Bytes(1), "{steps} and {requests}");
             assert_eq!(account.ask(Bytes(50)).verdict, Verdict::Admit);
         }
+    }
+
+    #[test]
+    fn every_look_is_counted_by_what_was_read_and_those_that_failed_are_errors() {
+        let mut broken = false;
+        let observe = move || {
+            let said = if std::mem::replace(&mut broken, true) { Err(()) } else { Ok(Bytes(100)) };
+            let read = Readings { mem_available: Some(said), total: Some(Bytes(300)), ..Readings::default() };
+            Observation::of_device(&read)
+        };
+        let mut account = Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe), None);
+        account.first_look();
+        assert_eq!(account.governor().observation().unwrap().read.total, Some(Bytes(300)));
+        // A recent look would be good for another question; one that failed is not.
+        assert_eq!(account.ask(Bytes(1)).verdict, Verdict::RetryObservation);
+        assert_eq!(account.ask(Bytes(1)).verdict, Verdict::RetryObservation);
+        let looks = account.governor().looks();
+        assert_eq!((looks.at(Source::MemAvailable), looks.at(Source::CudaFree), looks.errors), (3, 0, 2));
     }
 
     #[test]

@@ -32,12 +32,15 @@ pub(crate) struct Clock {
     prefilled: Option<Instant>,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
+    /// When the answer got its last token so far.
+    last_taken: Option<Instant>,
 }
 
 impl Clock {
     /// The request has its bank now.
     pub(crate) fn start(submitted: Instant) -> Clock {
-        Clock { submitted, started: Instant::now(), prefilled: None, first_token: None, last_token: None }
+        let (prefilled, first_token, last_token, last_taken) = Default::default();
+        Clock { submitted, started: Instant::now(), prefilled, first_token, last_token, last_taken }
     }
 
     /// The logits of the last prompt token are there.
@@ -50,6 +53,12 @@ impl Clock {
         let now = Instant::now();
         self.first_token.get_or_insert(now);
         self.last_token = Some(now);
+    }
+
+    /// The answer has one more token; how long after the one before it.
+    pub(crate) fn taken(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        self.last_taken.replace(now).map(|before| now - before)
     }
 
     pub(crate) fn timings(&self, reuse: ReuseKind) -> Timings {

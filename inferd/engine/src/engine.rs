@@ -1,11 +1,10 @@
 //! The engine thread and the door to it.
 
-use crate::outbox::{EventStream, outbox};
+use crate::limits::INBOX_MAX;
+use crate::outbox::{EventStream, Unread, outbox};
 use crate::scheduler::{Load, Scheduler, Waiting};
 use crate::stats::Observatory;
-use crate::{
-    Account, DiskBanks, EngineOptions, GenerateRequest, ParkedBanks, QUEUED_BYTES_MAX, QUEUED_MAX, Refused, Watch,
-};
+use crate::{Account, DiskBanks, EngineOptions, GenerateRequest, ParkedBanks, Refused, Watch};
 use ds4_model::{LoadedModel, ModelInfo};
 use ds4_units::{Bytes, Tokens};
 use std::io;
@@ -47,18 +46,42 @@ enum Command {
     Stop,
 }
 
-/// How much waits.
-#[derive(Default)]
+/// How much waits, and how much may.
 pub(crate) struct Queue {
     requests: AtomicUsize,
     bytes: AtomicU64,
+    requests_max: usize,
+    bytes_max: Bytes,
+    unread: Arc<Unread>,
 }
 
 impl Queue {
+    /// An empty queue with the limits of these options.
+    pub(crate) fn new(options: &EngineOptions) -> Arc<Queue> {
+        let limit = |asked: u64, off: u64| if asked == 0 { off } else { asked.min(off) };
+        Arc::new(Queue {
+            requests: AtomicUsize::new(0),
+            bytes: AtomicU64::new(0),
+            requests_max: limit(options.queued_max as u64, INBOX_MAX as u64) as usize,
+            bytes_max: Bytes(limit(options.queued_bytes_max.0, u64::MAX)),
+            unread: Arc::default(),
+        })
+    }
+
+    /// Requests that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.requests.load(Ordering::Acquire)
+    }
+
+    /// Bytes of answers that readers have not taken.
+    pub(crate) fn unread(&self) -> Bytes {
+        Bytes(self.unread.bytes())
+    }
+
     /// A request with its place among those that wait, or why there is none.
     pub(crate) fn enter(self: &Arc<Queue>, request: GenerateRequest) -> Result<(Waiting, EventStream), Refused> {
         let slot = QueueSlot::take(self, request.prompt.bytes())?;
-        let (outbox, stream) = outbox();
+        let (outbox, stream) = outbox(self.unread.clone());
         let (submitted, span) = (Instant::now(), Span::current());
         Ok((Waiting { request, outbox, submitted, since: None, slot, looked: false, following: None, span }, stream))
     }
@@ -72,14 +95,15 @@ pub(crate) struct QueueSlot {
 
 impl QueueSlot {
     fn take(queue: &Arc<Queue>, bytes: u64) -> Result<QueueSlot, Refused> {
-        let more = |count: usize| (count < QUEUED_MAX).then_some(count + 1);
+        let limit = queue.requests_max;
+        let more = |count: usize| (count < limit).then_some(count + 1);
         let place = queue.requests.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        place.map_err(|_| Refused::QueueFull { limit: QUEUED_MAX })?;
+        place.map_err(|_| Refused::QueueFull { limit })?;
         let slot = QueueSlot { queue: queue.clone(), bytes };
         // A prompt that alone is larger than all may be waits when nothing else does.
         let before = queue.bytes.fetch_add(bytes, Ordering::AcqRel);
-        if before > 0 && before + bytes > QUEUED_BYTES_MAX.0 {
-            return Err(Refused::QueueBytesFull { limit: QUEUED_BYTES_MAX });
+        if before > 0 && before.saturating_add(bytes) > queue.bytes_max.0 {
+            return Err(Refused::QueueBytesFull { limit: queue.bytes_max });
         }
         Ok(slot)
     }
@@ -127,16 +151,18 @@ impl Engine {
         stores: Stores,
     ) -> io::Result<Engine> {
         // Waiting requests are counted, so the channel is never full; one place more is for the stop command.
-        let (inbox, commands) = mpsc::sync_channel(QUEUED_MAX + 1);
+        let queue = Queue::new(&options);
+        let (inbox, commands) = mpsc::sync_channel(queue.requests_max + 1);
         let info = Arc::new(loaded.model.info().clone());
         let governor = account.governor().clone();
         let store = stores.disk.as_ref().map(DiskBanks::store);
         let parking = stores.parked.as_ref().map(ParkedBanks::watch);
         let scheduler = Scheduler::new(loaded, options, account, stores, watch);
-        let observatory = Observatory { counters: scheduler.counters.clone(), governor, store, parking };
+        let counters = scheduler.counters.clone();
+        let observatory = Observatory { counters, queue: queue.clone(), governor, store, parking };
         observatory.counters.banks.set(options.banks);
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || run(scheduler, &commands))?;
-        Ok(Engine { handle: EngineHandle { inbox, queue: Arc::default(), info, observatory }, thread })
+        Ok(Engine { handle: EngineHandle { inbox, queue, info, observatory }, thread })
     }
 
     /// A door to the engine.
@@ -165,8 +191,10 @@ impl EngineHandle {
     pub fn to_nowhere(info: ModelInfo) -> EngineHandle {
         let (inbox, _) = mpsc::sync_channel(0);
         let governor = Account::unlimited().governor().clone();
-        let observatory = Observatory { counters: Arc::default(), governor, store: None, parking: None };
-        EngineHandle { inbox, queue: Arc::default(), info: Arc::new(info), observatory }
+        let queue = Queue::new(&EngineOptions::default());
+        let (counters, store, parking) = Default::default();
+        let observatory = Observatory { counters, queue: queue.clone(), governor, store, parking };
+        EngineHandle { inbox, queue, info: Arc::new(info), observatory }
     }
 
     /// Facts about the model.
@@ -186,7 +214,7 @@ impl EngineHandle {
 
     /// Requests that wait for a bank now.
     pub fn queued(&self) -> usize {
-        self.queue.requests.load(Ordering::Acquire)
+        self.queue.waiting()
     }
 
     /// Bytes of the prompts of requests that wait for a bank now.

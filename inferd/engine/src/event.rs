@@ -23,6 +23,10 @@ pub enum ReuseKind {
 }
 
 impl ReuseKind {
+    /// All of them.
+    pub const ALL: [ReuseKind; 6] =
+        [ReuseKind::Cold, ReuseKind::Exact, ReuseKind::Partial, ReuseKind::Fork, ReuseKind::Disk, ReuseKind::Adopted];
+
     /// The published spelling, as `timings.reuse_kind` has it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -212,4 +216,27 @@ pub enum Event {
     Finished(Finished),
     /// There will be no (more) answer.
     Failed(RequestFault),
+}
+
+impl Event {
+    /// Bytes of text, tokens and log-probabilities in it. Ends have none that count: there is one for each request.
+    pub(crate) fn weight(&self) -> usize {
+        let positions = |positions: &[PositionLogprobs]| -> usize {
+            positions.iter().map(|position| size_of::<Logprob>() * (1 + position.top.len())).sum()
+        };
+        match self {
+            Event::PromptLogprobs(all) => positions(all),
+            Event::Logprobs(position) => positions(std::slice::from_ref(position)),
+            Event::Delta(delta) => delta.text.len() + size_of_val(&delta.token_ids[..]),
+            Event::Call(call) => {
+                let text = match &call.event {
+                    CallEvent::Start { name, .. } => name.len(),
+                    CallEvent::Arguments { json, .. } => json.len(),
+                    CallEvent::End { .. } => 0,
+                };
+                text + size_of_val(&call.token_ids[..])
+            }
+            Event::Started(_) | Event::Prefill { .. } | Event::Retrying | Event::Finished(_) | Event::Failed(_) => 0,
+        }
+    }
 }

@@ -140,8 +140,7 @@ impl Scheduler {
         self.account.publish(promised, resident);
         let beside = sum(self.model.device_memory().into_iter().map(|(_, bytes)| bytes));
         self.account.publish_beside(beside, self.model.device_memory_to_come());
-        self.counters.running.set(self.running.len());
-        self.counters.warm.set(self.warm.len());
+        self.tally(resident);
         self.account.keep_free_for_restores(sum(self.restoring.iter().map(Restoring::reserved)));
     }
 

@@ -25,6 +25,7 @@ mod output;
 mod pace;
 mod parked;
 mod quiet;
+mod rates;
 mod reclaim;
 mod request;
 mod restore;
@@ -37,6 +38,7 @@ mod stats;
 mod stop;
 #[cfg(test)]
 mod storm;
+mod tally;
 mod warm;
 
 pub use account::{Account, Observe, OwnMemory};
@@ -57,7 +59,8 @@ pub use limits::{
 };
 pub use outbox::EventStream;
 pub use parked::{Inherited, ParkedBanks, ParkedOptions};
-pub use request::{GenerateRequest, Keep, Refused};
+pub use rates::Rates;
+pub use request::{GenerateRequest, Hear, Keep, Refused};
 pub use sampler::{NotFinite, Sampling};
 pub use speculation::SpeculationOptions;
 pub use stats::{Observatory, Stats};

@@ -4,8 +4,12 @@ use crate::SpeculationOptions;
 use ds4_units::{Bytes, Tokens};
 use std::time::Duration;
 
-/// Requests that wait for a bank, in the inbox and behind it. One more is refused at once.
+/// Requests that wait for a bank, in the inbox and behind it, when the operator names no number. One more is refused at
+/// once.
 pub const QUEUED_MAX: usize = 256;
+
+/// The same where the operator wants no limit: what the inbox holds.
+pub(crate) const INBOX_MAX: usize = 65_536;
 
 /// Events a request may have unread. A reader further behind than this is evicted.
 pub const EVENTS_UNREAD_MAX: usize = 1024;
@@ -48,10 +52,10 @@ pub const CHARGED_TOKENS: Tokens = Tokens(32_768);
 /// A longer answer is charged for this part of the first charge at a time.
 pub(crate) const CHARGED_MORE: u32 = 16;
 
-/// Bytes of all prompts that wait for a bank.
+/// Bytes of all prompts that wait for a bank, when the operator names no number.
 pub const QUEUED_BYTES_MAX: Bytes = Bytes::mib(256);
 
-/// How long a request waits for a bank before it is turned away.
+/// How long a request waits for a bank before it is turned away, when the operator does not say.
 pub const QUEUE_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// After so much quiet, kept conversations give back what their next turn does not need.
@@ -68,6 +72,10 @@ pub struct EngineOptions {
     pub step_target: Duration,
     /// Answer tokens a request is charged for at first.
     pub charged_tokens: Tokens,
+    /// Requests that wait for a bank; 0 for as many as come.
+    pub queued_max: usize,
+    /// Bytes of their prompts; 0 for as many as come.
+    pub queued_bytes_max: Bytes,
     /// How long a request waits for a bank before it is turned away; zero for ever.
     pub queue_age_max: Duration,
     /// After so much quiet, kept conversations give back what their next turn does not need.
@@ -85,6 +93,8 @@ impl Default for EngineOptions {
             prefill_rows: None,
             step_target: STEP_TARGET,
             charged_tokens: CHARGED_TOKENS,
+            queued_max: QUEUED_MAX,
+            queued_bytes_max: QUEUED_BYTES_MAX,
             queue_age_max: QUEUE_AGE_MAX,
             idle_trim: IDLE_TRIM,
             grace: GRACE,

@@ -2,11 +2,14 @@
 
 use crate::limits::EVENTS_UNREAD_MAX;
 use crate::{Event, RequestFault};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 
 /// The engine's end. One slot is set aside for the last event, so that a full channel still hears how it ended.
 pub(crate) struct Outbox {
     sender: mpsc::Sender<Event>,
+    unread: Arc<Unread>,
     last: mpsc::OwnedPermit<Event>,
 }
 
@@ -23,22 +26,47 @@ pub(crate) enum Undelivered {
 #[derive(Debug)]
 pub struct EventStream {
     receiver: mpsc::Receiver<Event>,
+    unread: Arc<Unread>,
     ended: bool,
 }
 
-/// A fresh pair.
-pub(crate) fn outbox() -> (Outbox, EventStream) {
+/// Bytes of the events that readers have not taken, of all requests together.
+#[derive(Debug, Default)]
+pub(crate) struct Unread(AtomicU64);
+
+impl Unread {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn take(&self, event: &Event) {
+        self.0.fetch_sub(event.weight() as u64, Ordering::Relaxed);
+    }
+}
+
+/// A fresh pair. What its reader has not taken counts as unread.
+pub(crate) fn outbox(unread: Arc<Unread>) -> (Outbox, EventStream) {
     let (sender, receiver) = mpsc::channel(EVENTS_UNREAD_MAX + 1);
     let last = sender.clone().try_reserve_owned().unwrap_or_else(|_| unreachable!("a fresh channel has room"));
-    (Outbox { sender, last }, EventStream { receiver, ended: false })
+    (Outbox { sender, unread: unread.clone(), last }, EventStream { receiver, unread, ended: false })
 }
 
 impl Outbox {
     /// Delivers an event or says why not.
     pub(crate) fn send(&self, event: Event) -> Result<(), Undelivered> {
-        self.sender.try_send(event).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => Undelivered::Slow,
-            mpsc::error::TrySendError::Closed(_) => Undelivered::Gone,
+        // Counted first: whoever takes it counts it out.
+        self.unread.add(event.weight());
+        self.sender.try_send(event).map_err(|error| {
+            let (why, event) = match error {
+                mpsc::error::TrySendError::Full(event) => (Undelivered::Slow, event),
+                mpsc::error::TrySendError::Closed(event) => (Undelivered::Gone, event),
+            };
+            self.unread.take(&event);
+            why
         })
     }
 
@@ -46,7 +74,7 @@ impl Outbox {
     pub(crate) fn hint(&self, event: Event) {
         if self.sender.capacity() > EVENTS_UNREAD_MAX / 2 {
             // A reader that is gone is noticed by the next check.
-            let _ = self.sender.try_send(event);
+            let _ = self.send(event);
         }
     }
 
@@ -93,15 +121,55 @@ impl EventStream {
     /// A channel that closes without a last event means that the engine thread is gone.
     fn note(&mut self, event: Option<Event>) -> Event {
         let event = event.unwrap_or(Event::Failed(RequestFault::EngineStopped));
+        self.unread.take(&event);
         self.ended = matches!(event, Event::Finished(_) | Event::Failed(_));
         event
+    }
+}
+
+impl Drop for EventStream {
+    /// What was not read never will be.
+    fn drop(&mut self) {
+        self.receiver.close();
+        while let Ok(event) = self.receiver.try_recv() {
+            self.unread.take(&event);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ds4_units::Tokens;
+    use crate::{Channel, Delta};
+    use ds4_units::{TokenId, Tokens};
+
+    fn outbox() -> (Outbox, EventStream) {
+        super::outbox(Arc::default())
+    }
+
+    #[test]
+    fn what_readers_have_not_taken_is_counted_until_they_take_it_or_leave() {
+        let unread = Arc::new(Unread::default());
+        let (first, mut reader) = super::outbox(unread.clone());
+        let (second, leaves) = super::outbox(unread.clone());
+        let text = |text: &str| {
+            let token_ids = vec![TokenId(1), TokenId(2)];
+            Event::Delta(Delta { channel: Channel::Content, text: text.into(), token_ids })
+        };
+        first.send(text("abc")).unwrap();
+        first.send(text("d")).unwrap();
+        second.send(text("efgh")).unwrap();
+        assert_eq!(unread.bytes(), 3 + 1 + 4 + 3 * 8);
+        reader.blocking_next();
+        assert_eq!(unread.bytes(), 1 + 4 + 2 * 8);
+        drop(leaves);
+        assert_eq!(second.send(text("nobody reads this")), Err(Undelivered::Gone));
+        assert_eq!(unread.bytes(), 1 + 8);
+        reader.blocking_next();
+        first.end(Event::Failed(RequestFault::EngineStopped));
+        reader.blocking_next();
+        assert_eq!(unread.bytes(), 0);
+    }
 
     fn progress() -> Event {
         Event::Prefill { done: Tokens(1), total: Tokens(2) }

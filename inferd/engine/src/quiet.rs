@@ -15,6 +15,7 @@ const SETTLED: Duration = Duration::from_secs(2);
 impl Scheduler {
     /// The engine has had nothing to compute for so long.
     pub(crate) fn idle(&mut self, quiet: Duration) {
+        self.counters.note_work();
         self.relieve();
         self.give_back_beside();
         if quiet >= self.options.idle_trim && !self.trimmed {

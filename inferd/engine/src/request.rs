@@ -3,6 +3,10 @@
 use crate::Sampling;
 use ds4_model::{AnswerReader, PromptRecord, TokenConstraint};
 use ds4_units::{Bytes, Tokens};
+use std::time::Duration;
+
+/// Hears of a time. Called on the engine's thread: it is quick and blocks nowhere.
+pub type Hear = Box<dyn Fn(Duration) + Send>;
 
 /// A request, checked and tokenised: everything the engine thread needs and nothing it would have to wait for.
 pub struct GenerateRequest {
@@ -23,6 +27,9 @@ pub struct GenerateRequest {
     /// The same for the prompt's own tokens. Nothing of the prompt is taken from a bank then: what was computed before
     /// left no logits.
     pub prompt_logprobs: bool,
+    /// Hears how long after the one before it each token of the answer was there, from the second on. Tokens that one step
+    /// gives together are no time apart.
+    pub gaps: Option<Hear>,
     /// What its bank is worth once the answer is there.
     pub keep: Keep,
 }

@@ -14,7 +14,9 @@ use crate::outbox::{Outbox, Undelivered};
 use crate::output::Output;
 use crate::sampler::Sampler;
 use crate::speculation::Standing;
-use crate::{Event, FinishReason, Finished, GenerateRequest, Keep, RequestFault, ReuseKind, Started, Timings, Usage};
+use crate::{
+    Event, FinishReason, Finished, GenerateRequest, Hear, Keep, RequestFault, ReuseKind, Started, Timings, Usage,
+};
 use ds4_model::{AnswerSummary, LogitsWanted, PromptRecord, Segment};
 use ds4_units::{BankId, TokenId, TokenPos, Tokens};
 use std::time::Instant;
@@ -90,6 +92,8 @@ pub(crate) struct Running {
     output: Output,
     outbox: Outbox,
     clock: Clock,
+    /// Hears the time between tokens.
+    gaps: Option<Hear>,
     /// What its log lines are part of.
     span: Span,
     /// Of its first tokens, how many are on disk or on their way there.
@@ -138,6 +142,7 @@ impl Running {
             output: Output::new(request.reader, request.stop),
             outbox,
             clock: Clock::start(submitted),
+            gaps: request.gaps,
             stored: 0,
             origin: seat.origin,
             keep: request.keep,

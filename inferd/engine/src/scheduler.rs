@@ -18,6 +18,7 @@ use crate::running::{End, Left, Outcome, Running};
 use crate::sampler::NotFinite;
 use crate::speculation::Speculation;
 use crate::stats::Counters;
+use crate::tally::BankRates;
 use crate::warm::{Grace, Graces, Warm, WarmBanks};
 use crate::{EngineOptions, Event, GenerateRequest, Keep, QueueSlot, Refusal, RequestFault, Stores};
 use ds4_governor::{Pressure, Reason};
@@ -62,6 +63,7 @@ pub(crate) struct Scheduler {
     /// Requests whose conversations are being read.
     pub(crate) restoring: Vec<Restoring>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) bank_rates: BankRates,
     pace: Pace,
     /// Idle conversations have given back what they can.
     pub(crate) trimmed: bool,
@@ -106,6 +108,7 @@ impl Scheduler {
             pace,
             speculation: Speculation::new(options.speculation, loaded.model.as_ref()),
             taken: Vec::new(),
+            bank_rates: BankRates::of(loaded.model.as_ref()),
             model: loaded.model,
             tokenizer: loaded.tokenizer,
             codec: loaded.codec,
@@ -123,6 +126,9 @@ impl Scheduler {
             relieved: 0,
             device_is_lost: false,
         };
+        scheduler.counters.bytes_priced.set(scheduler.bank_rates.priced.index());
+        scheduler.counters.note_work();
+        scheduler.account.first_look();
         scheduler.keep_adopted();
         // What the device holds already is in the books before the first request comes.
         scheduler.enter_into_books();
@@ -161,6 +167,7 @@ impl Scheduler {
     /// One turn.
     pub(crate) fn turn(&mut self) {
         self.trimmed = false;
+        self.counters.note_work();
         self.drop_cancelled();
         self.turn_away_old();
         self.relieve();
@@ -271,7 +278,6 @@ impl Scheduler {
             self.make_place(choice.source(), self.wish(&waiting));
         }
         let Waiting { request, outbox, submitted, slot, span, .. } = waiting;
-        drop(slot);
         let model = self.model.as_mut();
         let seat = admit::seat(model, &self.running, &mut self.warm, &request.prompt, choice);
         self.counters.admitted(seat.reuse, seat.cached);
@@ -284,6 +290,9 @@ impl Scheduler {
         }
         let announced = running.announce();
         self.running.push(running);
+        // At no moment is it nowhere.
+        self.counters.running.set(self.running.len());
+        drop(slot);
         if let Err(end) = announced {
             self.retire(vec![(self.running.len() - 1, end)]);
         }
@@ -296,8 +305,10 @@ impl Scheduler {
         for index in 0..self.running.len() {
             let Some(promise) = self.running[index].longer_promise(more) else { continue };
             if self.can_lengthen(index, promise) {
+                self.counters.extensions_granted.add(1);
                 self.running[index].was_promised(promise);
             } else {
+                self.counters.extensions_refused.add(1);
                 ended.push((index, self.running[index].run_out(&self.tokenizer)));
             }
         }
@@ -453,6 +464,7 @@ impl Scheduler {
         for (removed, (index, end)) in ended.into_iter().enumerate() {
             self.counters.ended(&end);
             let running = self.running.remove(index - removed);
+            self.counters.running.set(self.running.len());
             let is_cut = running.is_cut_on_disk(&end);
             self.keep_or_close(running.leave(end), is_cut, grace_ends);
         }
@@ -487,6 +499,7 @@ impl Scheduler {
         for restoring in self.restoring.drain(..) {
             restoring.waiting.outbox.end(Event::Failed(RequestFault::EngineStopped));
         }
+        self.counters.running.set(0);
         let left = self.running.drain(..).map(|running| running.leave(End::Fault(RequestFault::EngineStopped)));
         let turns = left.filter(|left| left.keep != Keep::Nothing);
         let sound = turns.filter_map(|left| Some((left.bank, left.record?))).collect();

@@ -1,12 +1,15 @@
 //! What the engine did since it started, readable from any thread.
 
 use crate::ReuseKind;
+use crate::engine::Queue;
+use crate::rates::{Notes, Rates, Work};
 use crate::running::End;
 use ds4_banks::{Stats as DiskStats, Store};
 use ds4_governor::{Governor, Reason};
 use ds4_parking::Stats as ParkedStats;
+use ds4_units::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 macro_rules! counters {
@@ -19,6 +22,8 @@ macro_rules! counters {
             pub(crate) refusals: [Counter; Reason::ALL.len()],
             /// When requests got their banks, to say how long the next will wait.
             turnover: Mutex<Turnover>,
+            /// What was done by when, to say how fast it goes.
+            notes: OnceLock<Mutex<Notes>>,
         }
 
         /// Totals since the start, and what is there now, at one moment.
@@ -84,12 +89,24 @@ counters! {
     trims,
     /// Bytes they gave back.
     trimmed_bytes,
+    /// Answers that were granted memory for more than they were charged for at first, each time.
+    extensions_granted,
+    /// Answers that were not, and so ended for their length.
+    extensions_refused,
     /// Requests that have a bank now.
     running,
     /// Kept conversations now.
     warm,
     /// Conversations there may be at once.
     banks,
+    /// Tokens in banks now.
+    tokens_held,
+    /// Blocks of tokens that these fill, the last of each conversation in part.
+    blocks_held,
+    /// Bytes that banks take now.
+    bytes_held,
+    /// Bytes that a token of the longest conversation is charged.
+    bytes_priced,
 }
 
 /// A number that one thread changes and any thread reads.
@@ -138,6 +155,23 @@ impl Counters {
         Duration::try_from_secs_f64(turnover.usual? * requests as f64).ok()
     }
 
+    fn work(&self) -> Work {
+        let (decoded, decode_steps) = (self.decoded.get(), self.decode_steps.get());
+        Work { decoded, decode_steps, prefilled: self.prefilled_computed.get() }
+    }
+
+    /// Notes what was done until now. Called by the engine's thread every second at least, in quiet too.
+    pub(crate) fn note_work(&self) {
+        let now = Instant::now();
+        let notes = self.notes.get_or_init(|| Mutex::new(Notes::new(now)));
+        notes.lock().unwrap_or_else(PoisonError::into_inner).note(now, self.work());
+    }
+
+    fn rates(&self) -> Rates {
+        let Some(notes) = self.notes.get() else { return Rates::default() };
+        notes.lock().unwrap_or_else(PoisonError::into_inner).rates(Instant::now(), self.work())
+    }
+
     /// Memory cannot carry a request.
     pub(crate) fn refused(&self, reason: Reason) {
         self.refused.add(1);
@@ -168,9 +202,16 @@ impl Counters {
 }
 
 impl Stats {
-    /// Requests taken and not ended: waiting and running ones.
-    pub fn inflight(&self) -> u64 {
-        self.started.saturating_sub(self.completed + self.failed + self.canceled + self.refused)
+    /// Requests that got a bank of this kind. Every one got a bank of some kind.
+    pub fn admits(&self, kind: ReuseKind) -> u64 {
+        match kind {
+            ReuseKind::Cold => self.admits_cold,
+            ReuseKind::Exact => self.admits_exact,
+            ReuseKind::Partial => self.admits_partial,
+            ReuseKind::Fork => self.admits_fork,
+            ReuseKind::Disk => self.admits_disk,
+            ReuseKind::Adopted => self.admits_adopted,
+        }
     }
 }
 
@@ -178,6 +219,7 @@ impl Stats {
 #[derive(Clone)]
 pub struct Observatory {
     pub(crate) counters: Arc<Counters>,
+    pub(crate) queue: Arc<Queue>,
     pub(crate) governor: Governor,
     pub(crate) store: Option<Arc<Store>>,
     pub(crate) parking: Option<Arc<dyn Fn() -> ParkedStats + Send + Sync>>,
@@ -187,6 +229,22 @@ impl Observatory {
     /// The totals now. Each is exact; together they are of about one moment.
     pub fn stats(&self) -> Stats {
         self.counters.read()
+    }
+
+    /// Requests that wait or run now, counted where they are: while nobody comes or goes, what was taken less what has
+    /// ended.
+    pub fn in_flight(&self) -> u64 {
+        self.queue.waiting() as u64 + self.counters.running.get()
+    }
+
+    /// Bytes of answers that their readers have not taken yet.
+    pub fn unread(&self) -> Bytes {
+        self.queue.unread()
+    }
+
+    /// How fast it went lately.
+    pub fn rates(&self) -> Rates {
+        self.counters.rates()
     }
 
     /// What the conversations on disk did; `None` without a folder for them.

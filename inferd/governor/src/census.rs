@@ -42,6 +42,7 @@ pub struct Census(Arc<Inner>);
 struct Inner {
     cells: Mutex<Cells>,
     faults: AtomicU64,
+    changes: AtomicU64,
 }
 
 type Cells = [[Cell; Class::ALL.len()]; Domain::ALL.len()];
@@ -65,6 +66,11 @@ impl Census {
     /// Bytes held in a domain by every class.
     pub fn live(&self, domain: Domain) -> Bytes {
         Bytes(Class::ALL.iter().map(|&class| self.cell(class, domain).live().0).sum())
+    }
+
+    /// Changes of the ledger since the start.
+    pub fn epoch(&self) -> u64 {
+        self.0.changes.load(Ordering::Relaxed)
     }
 
     /// Entries that contradicted the ledger. Each was bent to the nearest possible one.
@@ -103,6 +109,10 @@ impl Charge {
             committed
         };
         let (had_requested, had_committed) = (self.requested, self.committed);
+        if (had_requested, had_committed) == (requested, committed) {
+            return;
+        }
+        self.census.0.changes.fetch_add(1, Ordering::Relaxed);
         self.census.with(self.class, self.domain, |cell| {
             cell.requested += requested.0.saturating_sub(had_requested.0);
             cell.freed_requested += had_requested.0.saturating_sub(requested.0);
@@ -136,6 +146,8 @@ mod tests {
         let cell = census.cell(Class::BatchBank, Domain::Device);
         assert_eq!((cell.live(), cell.slack()), (Bytes(1024), Bytes(124)));
         charge.resize(Bytes(100), Bytes(512));
+        charge.resize(Bytes(100), Bytes(512));
+        assert_eq!(census.epoch(), 2, "the second time nothing changed");
         assert_eq!(census.live(Domain::Device), Bytes(512));
         assert_eq!(census.live(Domain::PinnedHost), Bytes::ZERO);
         drop(charge);

@@ -1,7 +1,8 @@
 //! The account behind one lock, so that two requests never spend the same bytes.
 
 use crate::{
-    Census, Claim, Consumer, Floors, Lease, Leases, Observation, Pressure, Quote, Residual, Verdict, evaluate,
+    Census, Claim, Consumer, Floors, Lease, Leases, Observation, Pressure, Quote, Residual, Source, Status, Verdict,
+    evaluate,
 };
 use ds4_units::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ struct Account {
     epoch: u64,
     decisions: Decisions,
     observation: Option<Observation>,
+    looks: Looks,
     strain: (Pressure, u64),
     reconciled: Option<Reconciled>,
 }
@@ -31,6 +33,21 @@ pub struct Reconciled {
     pub residual: Residual,
     /// Comparisons that found more than the tolerance.
     pub flagged: u64,
+}
+
+/// How often the machine was asked how much memory is free, and how often it did not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    by_source: [u64; Source::ALL.len()],
+    /// Looks that came to nothing although the machine can say.
+    pub errors: u64,
+}
+
+impl Looks {
+    /// How often `source` was read.
+    pub fn at(&self, source: Source) -> u64 {
+        self.by_source[source as usize]
+    }
 }
 
 /// How often each verdict was given to each consumer, and how much was missing last.
@@ -61,6 +78,7 @@ impl Governor {
             epoch: 0,
             decisions: Decisions::default(),
             observation: None,
+            looks: Looks::default(),
             strain: (Pressure::None, 0),
             reconciled: None,
         };
@@ -82,6 +100,21 @@ impl Governor {
             account.epoch += 1;
         }
         quote
+    }
+
+    /// Takes note of a look at the machine.
+    pub fn looked(&self, observation: &Observation) {
+        let mut account = self.lock();
+        for (source, _) in observation.read.by_source() {
+            account.looks.by_source[source as usize] += 1;
+        }
+        account.looks.errors += u64::from(observation.status == Status::QueryError);
+        account.observation = Some(*observation);
+    }
+
+    /// Counts of looks at the machine.
+    pub fn looks(&self) -> Looks {
+        self.lock().looks
     }
 
     /// Decides without promising.
@@ -135,7 +168,7 @@ impl Governor {
         self.lock().reconciled
     }
 
-    /// The observation of the last decision.
+    /// The last look at the machine, corrected by what is known since where it decided.
     pub fn observation(&self) -> Option<Observation> {
         self.lock().observation
     }
@@ -153,6 +186,12 @@ impl Governor {
     /// Counts of decisions.
     pub fn decisions(&self) -> Decisions {
         self.lock().decisions
+    }
+
+    /// Claims that could not be true, by any consumer. None of them was admitted.
+    pub fn faults(&self) -> u64 {
+        let decisions = self.decisions();
+        Consumer::ALL.iter().map(|&consumer| decisions.count(consumer, Verdict::Fault)).sum()
     }
 
     /// Changes of the account since the start.

@@ -18,7 +18,7 @@ mod refusal;
 pub use census::{Cell, Census, Charge};
 pub use class::{Class, Domain};
 pub use evaluate::{Claim, Floors, Quote, Verdict, evaluate};
-pub use governor::{Decisions, Governor, Reconciled};
+pub use governor::{Decisions, Governor, Looks, Reconciled};
 pub use lease::{Consumer, Lease, Leases};
 pub use observation::{Observation, Readings, Source, Status};
 pub use plan::{BankPlan, LengthPlan, PlanError, plan_banks};

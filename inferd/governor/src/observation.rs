@@ -43,6 +43,16 @@ pub struct Readings {
     pub cgroup_room: Reading,
     /// The GPU computes in host memory.
     pub integrated: bool,
+    /// All memory there is of what is looked at, free or not.
+    pub total: Option<Bytes>,
+}
+
+impl Readings {
+    /// What each source has said, those left out that this machine does not have.
+    pub fn by_source(&self) -> impl Iterator<Item = (Source, Result<Bytes, ()>)> {
+        let asked = [(Source::CudaFree, self.cuda_free), (Source::MemAvailable, self.mem_available)];
+        asked.into_iter().filter_map(|(source, said)| said.map(|said| (source, said)))
+    }
 }
 
 /// Memory that can be had at one moment.
@@ -54,16 +64,18 @@ pub struct Observation {
     pub source: Source,
     /// What can be had.
     pub free: Bytes,
+    /// What was read for it.
+    pub read: Readings,
 }
 
 impl Observation {
     /// An observation of a machine that answered.
     pub fn of(source: Source, free: Bytes) -> Observation {
-        Observation { status: Status::Ok, source, free }
+        Observation { status: Status::Ok, source, free, read: Readings::default() }
     }
 
-    pub(crate) const fn without(status: Status) -> Observation {
-        Observation { status, source: Source::None, free: Bytes::ZERO }
+    pub(crate) fn without(status: Status) -> Observation {
+        Observation { status, source: Source::None, free: Bytes::ZERO, read: Readings::default() }
     }
 
     /// Memory of a discrete GPU: the driver's word, nobody else's.
@@ -89,11 +101,12 @@ impl Observation {
 
     /// Memory the model computes in.
     pub fn of_device(readings: &Readings) -> Observation {
-        match (readings.cuda_free, readings.integrated) {
+        let observed = match (readings.cuda_free, readings.integrated) {
             (None, _) => Observation::of_host(readings),
             (Some(_), true) => Observation::of_integrated_device(readings),
             (Some(_), false) => Observation::of_discrete_device(readings),
-        }
+        };
+        Observation { read: *readings, ..observed }
     }
 }
 
@@ -112,7 +125,14 @@ mod tests {
     use super::*;
 
     fn readings(cuda: Reading, host: Reading, cgroup: Reading, integrated: bool) -> Readings {
-        Readings { cuda_free: cuda, mem_available: host, cgroup_room: cgroup, integrated }
+        Readings { cuda_free: cuda, mem_available: host, cgroup_room: cgroup, integrated, total: None }
+    }
+
+    fn decided(cuda: Reading, host: Reading, cgroup: Reading, integrated: bool) -> (Source, Bytes) {
+        let read = readings(cuda, host, cgroup, integrated);
+        let observed = Observation::of_device(&read);
+        assert_eq!((observed.status, observed.read), (Status::Ok, read));
+        (observed.source, observed.free)
     }
 
     const fn some(bytes: u64) -> Reading {
@@ -121,24 +141,19 @@ mod tests {
 
     #[test]
     fn an_integrated_gpu_uses_the_larger_answer_because_page_cache_can_be_dropped() {
-        let observed = Observation::of_device(&readings(some(10), some(70), None, true));
-        assert_eq!(observed, Observation::of(Source::MemAvailable, Bytes(70)));
-        let observed = Observation::of_device(&readings(some(80), some(70), some(60), true));
-        assert_eq!(observed, Observation::of(Source::Cgroup, Bytes(60)));
+        assert_eq!(decided(some(10), some(70), None, true), (Source::MemAvailable, Bytes(70)));
+        assert_eq!(decided(some(80), some(70), some(60), true), (Source::Cgroup, Bytes(60)));
     }
 
     #[test]
     fn a_discrete_gpu_does_not_care_about_the_host() {
-        let observed = Observation::of_device(&readings(some(10), some(70), some(5), false));
-        assert_eq!(observed, Observation::of(Source::CudaFree, Bytes(10)));
+        assert_eq!(decided(some(10), some(70), some(5), false), (Source::CudaFree, Bytes(10)));
     }
 
     #[test]
     fn without_a_gpu_the_host_decides_within_its_control_group() {
-        let observed = Observation::of_device(&readings(None, some(70), some(90), false));
-        assert_eq!(observed, Observation::of(Source::MemAvailable, Bytes(70)));
-        let observed = Observation::of_device(&readings(None, some(70), some(30), false));
-        assert_eq!(observed, Observation::of(Source::Cgroup, Bytes(30)));
+        assert_eq!(decided(None, some(70), some(90), false), (Source::MemAvailable, Bytes(70)));
+        assert_eq!(decided(None, some(70), some(30), false), (Source::Cgroup, Bytes(30)));
     }
 
     #[test]

@@ -89,6 +89,10 @@ pub enum ToolOutcome {
 }
 
 impl ToolOutcome {
+    /// All of them.
+    pub const ALL: [ToolOutcome; 5] =
+        [ToolOutcome::Ok, ToolOutcome::Repaired, ToolOutcome::Retried, ToolOutcome::ImpliedClose, ToolOutcome::Failed];
+
     /// The published spelling.
     pub const fn name(self) -> &'static str {
         match self {

@@ -34,6 +34,8 @@ pub struct Observation {
     /// What can be had. Of host memory, what the kernel says can be had without swapping: free memory, and page cache
     /// that it can drop.
     pub available: Bytes,
+    /// All there is of it, free or not; nothing where nobody says.
+    pub total: Option<Bytes>,
     /// Swap in use by anyone.
     pub swap_used: Bytes,
     /// Limits of the control groups that this process is in.
@@ -114,7 +116,13 @@ pub enum MemoryError {
 impl Default for Observation {
     /// Host memory without limits, and none left.
     fn default() -> Observation {
-        Observation { source: MEM_AVAILABLE, available: Bytes::ZERO, swap_used: Bytes::ZERO, groups: Vec::new() }
+        Observation {
+            source: MEM_AVAILABLE,
+            available: Bytes::ZERO,
+            total: None,
+            swap_used: Bytes::ZERO,
+            groups: Vec::new(),
+        }
     }
 }
 
@@ -168,6 +176,7 @@ impl MemorySource for SystemMemory {
         Ok(Observation {
             source: MEM_AVAILABLE,
             available: entry("MemAvailable:")?,
+            total: entry("MemTotal:").ok(),
             swap_used: Bytes(swap_total.0.saturating_sub(swap_free.0)),
             groups: cgroup::limits(&self.proc, &self.cgroup),
         })

@@ -6,7 +6,7 @@ mod script;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use ds4_api::{Api, Serving, Settings, serve};
+use ds4_api::{Api, Machine, Serving, Settings, serve};
 use ds4_boot::{ModelArgs, ModelFile};
 use ds4_engine::{Account, Engine, EngineOptions};
 use ds4_host::init_logging;
@@ -52,7 +52,13 @@ async fn main() -> Result<()> {
     let api = Api::new(Settings::default(), None);
     let listener = TcpListener::bind(("127.0.0.1", args.port)).await?;
     tracing::info!("listening on http://{}", listener.local_addr()?);
-    api.ready(Serving { model_id: "scripted".into(), engine: engine.handle(), tokenizer, codec });
+    api.ready(Serving {
+        model_id: "scripted".into(),
+        engine: engine.handle(),
+        tokenizer,
+        codec,
+        machine: Machine::default(),
+    });
     serve(listener, api.router(), std::future::pending()).await;
     Ok(())
 }

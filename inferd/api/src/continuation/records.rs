@@ -1,6 +1,6 @@
 //! The records behind the registry, with the time as an argument.
 
-use super::{KeepTurns, Kept, Lost, Protocol};
+use super::{Counts, KeepTurns, Kept, Lost, Protocol};
 use crate::limits;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,14 +22,27 @@ pub(super) struct Records {
     records: VecDeque<Record>,
     /// Calls of turns that are not kept any more.
     forgotten: VecDeque<(Protocol, String)>,
+    counts: Counts,
 }
 
 impl Records {
     pub(super) fn new(keep: KeepTurns) -> Records {
-        Records { keep, records: VecDeque::new(), forgotten: VecDeque::new() }
+        Records { keep, records: VecDeque::new(), forgotten: VecDeque::new(), counts: Counts::default() }
+    }
+
+    /// What became of turns so far, and how many are kept now.
+    pub(super) fn counts(&mut self, now: Instant) -> Counts {
+        self.give_up_old(now);
+        Counts { live: self.records.len() as u64, ..self.counts }
     }
 
     pub(super) fn by_calls(&mut self, protocol: Protocol, ids: &[String], now: Instant) -> Result<Arc<Kept>, Lost> {
+        let found = self.find_by_calls(protocol, ids, now);
+        self.counts.looked(found.is_ok());
+        found
+    }
+
+    fn find_by_calls(&mut self, protocol: Protocol, ids: &[String], now: Instant) -> Result<Arc<Kept>, Lost> {
         self.give_up_old(now);
         let known = |id: &String| {
             let held = |record: &Record| record.kept.protocol == protocol && record.calls.contains(id);
@@ -50,7 +63,9 @@ impl Records {
     pub(super) fn by_response(&mut self, id: &str, now: Instant) -> Option<Arc<Kept>> {
         self.give_up_old(now);
         let found = self.records.iter().rev().find(|record| record.kept.id.as_deref() == Some(id));
-        found.map(|record| record.kept.clone())
+        let found = found.map(|record| record.kept.clone());
+        self.counts.looked(found.is_some());
+        found
     }
 
     pub(super) fn forget(&mut self, id: &str, now: Instant) -> bool {
@@ -66,6 +81,7 @@ impl Records {
             let continued = record.kept.protocol == kept.protocol
                 && !record.calls.is_empty()
                 && record.calls.iter().all(|call| before.contains(call.as_str()));
+            self.counts.demoted += u64::from(record.is_last && continued);
             record.is_last &= !continued;
         }
         let bytes = kept.said.transcript.text_len();
@@ -74,6 +90,7 @@ impl Records {
             return;
         }
         self.make_room(bytes, now);
+        self.counts.published += 1;
         self.records.push_back(Record { kept: Arc::new(kept), calls, is_last: true, since: now, bytes });
     }
 
@@ -167,6 +184,19 @@ mod tests {
         assert_eq!(found(&mut records, &["a"], now), Err(Lost::MovedOn));
         assert_eq!(found(&mut records, &["b"], now), Ok(Some("r2".into())));
         assert_eq!(records.by_response("r1", now).unwrap().id.as_deref(), Some("r1"));
+    }
+
+    #[test]
+    fn what_becomes_of_turns_is_counted() {
+        let (mut records, now) = records(8);
+        records.keep(turn("r1", &[&["a"]]), now);
+        records.keep(turn("r2", &[&["a"], &["b"]]), now);
+        records.keep(Kept { id: None, ..turn("", &[&[]]) }, now);
+        let _ = (found(&mut records, &["b"], now), found(&mut records, &["a"], now), found(&mut records, &["x"], now));
+        let _ = (records.by_response("r1", now), records.by_response("nobody", now));
+        let counts = Counts { published: 2, resolved: 2, missed: 3, demoted: 1, live: 2 };
+        assert_eq!(records.counts(now), counts);
+        assert_eq!(records.counts(now + Duration::from_secs(300)), Counts { live: 0, ..counts });
     }
 
     #[test]

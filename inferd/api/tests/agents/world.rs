@@ -5,7 +5,7 @@ use crate::support::vocabulary::SIZE;
 pub(crate) use crate::support::vocabulary::tokenizer;
 use axum::body::Body;
 use axum::response::Response;
-use ds4_api::{Api, Serving, Settings};
+use ds4_api::{Api, Machine, Serving, Settings};
 use ds4_engine::{Account, Engine, EngineOptions};
 use ds4_families::deepseek4::{DeepSeek4Codec, PromptProfile};
 use ds4_model::{LoadedModel, PromptCodec, Tokenizer};
@@ -124,7 +124,13 @@ impl World {
         let options = EngineOptions { banks, prefill_rows: Some(1 << 20), ..EngineOptions::default() };
         let engine = Engine::start(loaded, options, Account::unlimited()).unwrap();
         let api = Api::new(settings, None);
-        let serving = Serving { model_id: "test-model".into(), engine: engine.handle(), tokenizer, codec };
+        let serving = Serving {
+            model_id: "test-model".into(),
+            engine: engine.handle(),
+            tokenizer,
+            codec,
+            machine: Machine::default(),
+        };
         api.ready(serving.clone());
         World { api, controls, prompts, serving, _engine: engine }
     }

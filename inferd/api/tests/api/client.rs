@@ -5,7 +5,7 @@ use crate::support::model::{Controls, script_rule};
 use crate::support::vocabulary::tokens;
 use axum::body::Body;
 use axum::response::Response;
-use ds4_api::{Api, Serving, Settings};
+use ds4_api::{Api, Machine, Serving, Settings};
 use ds4_engine::EngineOptions;
 use ds4_model::ThinkingMode;
 use ds4_units::Tokens;
@@ -51,7 +51,10 @@ impl Server {
     }
 
     pub(crate) fn with_banks(answer: &str, settings: Settings, banks: usize) -> Server {
-        let options = EngineOptions { banks, ..EngineOptions::default() };
+        Server::with_options(answer, settings, EngineOptions { banks, ..EngineOptions::default() })
+    }
+
+    pub(crate) fn with_options(answer: &str, settings: Settings, options: EngineOptions) -> Server {
         Server::over(Bench::new(script_rule(tokens(answer)), 400, options), settings)
     }
 
@@ -73,6 +76,7 @@ impl Server {
             engine: self.bench.engine.handle(),
             tokenizer: self.bench.tokenizer.clone(),
             codec: self.bench.codec.clone(),
+            machine: Machine::default(),
         }
     }
 

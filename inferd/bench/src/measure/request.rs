@@ -43,6 +43,7 @@ impl Requests {
             constraints: Vec::new(),
             top_logprobs: None,
             prompt_logprobs: false,
+            gaps: None,
             keep: Keep::Turn,
         })?;
         let mut arrivals = Vec::new();

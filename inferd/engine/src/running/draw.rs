@@ -93,6 +93,9 @@ impl Running {
         self.tokens_left -= 1;
         self.chooser.commit(token, self.output.position())?;
         self.record.push_generated(token, tokenizer);
+        if let (Some(gap), Some(hear)) = (self.clock.taken(), &self.gaps) {
+            hear(gap);
+        }
         let emitted = self.output.push(token);
         match self.deliver(emitted)? {
             Some(stop) => Err(self.stopped(stop)),

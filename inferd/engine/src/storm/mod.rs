@@ -79,7 +79,7 @@ impl Storm {
             codec,
             tokenizer,
             scheduler,
-            queue: Arc::default(),
+            queue: Queue::new(&EngineOptions::default()),
             asked: Vec::new(),
             ends: Ends::default(),
             operations: 0,
@@ -127,6 +127,7 @@ impl Storm {
             constraints: Vec::new(),
             top_logprobs: None,
             prompt_logprobs: false,
+            gaps: None,
             keep: match max_tokens {
                 0 => Keep::IfFree,
                 1..4 => Keep::Nothing,

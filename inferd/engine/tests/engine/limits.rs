@@ -3,7 +3,8 @@
 use crate::support::model::hash_rule;
 use crate::support::{Bench, hear};
 use ds4_engine::{EVENTS_UNREAD_MAX, EngineOptions, QUEUED_MAX, Refused, RequestFault};
-use ds4_units::Tokens;
+use ds4_units::{Bytes, Tokens};
+use std::time::Duration;
 
 #[test]
 fn a_prompt_that_fills_the_context_is_refused_with_both_numbers() {
@@ -28,6 +29,65 @@ fn one_request_more_than_the_queue_holds_is_refused_at_once() {
         assert!(hear(stream).end.is_ok());
     }
     assert!(bench.complete(bench.request("one more", 1)).end.is_ok());
+}
+
+#[test]
+fn prompts_that_wait_take_so_many_bytes_together_and_one_alone_as_many_as_it_likes() {
+    let options = EngineOptions { banks: 1, queued_bytes_max: Bytes(100), ..EngineOptions::default() };
+    let bench = Bench::new(hash_rule(), 500, options);
+    bench.controls.hold();
+    let running = bench.submit(bench.request("running", 1));
+    bench.controls.wait_for_steps(1);
+    let handle = bench.engine.handle();
+    let long = "l".repeat(200);
+    let waits = bench.submit(bench.request(&long, 1));
+    let refused = handle.submit(bench.request("s", 1)).unwrap_err();
+    assert_eq!(refused, Refused::QueueBytesFull { limit: Bytes(100) });
+    drop(waits);
+    bench.controls.release();
+    hear(running);
+    // Whoever left waits no more, and who was refused never did.
+    while handle.queued_bytes() > Bytes::ZERO {
+        std::thread::yield_now();
+    }
+    assert_eq!(handle.queued(), 0);
+    assert!(bench.complete(bench.request("s", 1)).end.is_ok());
+}
+
+#[test]
+fn who_has_waited_longer_than_anybody_should_is_told_so_and_others_wait_on() {
+    let limit = Duration::from_millis(300);
+    let options = EngineOptions { banks: 1, queue_age_max: limit, ..EngineOptions::default() };
+    let bench = Bench::new(hash_rule(), 4_000, options);
+    bench.controls.hold();
+    let running = bench.submit(bench.request("running", 8));
+    bench.controls.wait_for_steps(1);
+    let old = bench.submit(bench.request("waits", 1));
+    std::thread::sleep(limit);
+    let young = bench.submit(bench.request("comes later", 1));
+    bench.controls.allow(1);
+    let asked = std::time::Instant::now();
+    let told = hear(old).end;
+    assert!(matches!(told, Err(RequestFault::QueuedTooLong { limit: told, .. }) if told == limit), "{told:?}");
+    assert!(bench.controls.steps().len() < 8, "it was told while the other still ran");
+    bench.controls.release();
+    assert!(hear(running).end.is_ok());
+    // On a machine that stood still the other has become as old.
+    let young = hear(young).end;
+    assert!(young.is_ok() || asked.elapsed() >= limit, "{young:?}");
+    assert_eq!(bench.engine.handle().observatory().stats().failed, 1 + u64::from(young.is_err()));
+}
+
+#[test]
+fn without_limits_more_wait_than_any_default_allows() {
+    let off = EngineOptions { banks: 1, queued_max: 0, queued_bytes_max: Bytes(0), ..EngineOptions::default() };
+    let bench = Bench::new(hash_rule(), 500, EngineOptions { queue_age_max: Duration::ZERO, ..off });
+    bench.controls.hold();
+    let streams: Vec<_> = (0..2 * QUEUED_MAX).map(|_| bench.submit(bench.request("waits", 1))).collect();
+    bench.controls.release();
+    for stream in streams {
+        assert!(hear(stream).end.is_ok());
+    }
 }
 
 #[test]

@@ -91,6 +91,8 @@ fn an_answer_longer_than_its_first_charge_goes_on_while_there_is_memory_and_then
     let heard = bench.complete(bench.request("nine more", 3_000));
     assert_eq!(heard.finished().reason, FinishReason::Length);
     assert_eq!(heard.finished().usage.completion_tokens, Tokens(320 + 40 + 1));
+    let seen = bench.engine.handle().observatory().stats();
+    assert_eq!((seen.extensions_granted, seen.extensions_refused), (2, 1));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::support::model::hash_rule;
 use crate::support::{Bench, hear};
-use ds4_engine::{CHARGED_TOKENS, EngineOptions, Event, GRACE, IDLE_TRIM, QUEUE_AGE_MAX};
+use ds4_engine::{CHARGED_TOKENS, EngineOptions, Event, GRACE, IDLE_TRIM, QUEUE_AGE_MAX, QUEUED_BYTES_MAX, QUEUED_MAX};
 use std::time::Duration;
 
 /// No step is short enough: beside answers, prompts get the fewest rows there may be.
@@ -11,6 +11,8 @@ const OPTIONS: EngineOptions = EngineOptions {
     prefill_rows: Some(20),
     step_target: Duration::ZERO,
     charged_tokens: CHARGED_TOKENS,
+    queued_max: QUEUED_MAX,
+    queued_bytes_max: QUEUED_BYTES_MAX,
     queue_age_max: QUEUE_AGE_MAX,
     idle_trim: IDLE_TRIM,
     grace: GRACE,

@@ -157,6 +157,7 @@ impl<C: PromptCodec + 'static> Bench<C> {
             constraints: Vec::new(),
             top_logprobs: None,
             prompt_logprobs: false,
+            gaps: None,
             keep: Keep::Turn,
         }
     }

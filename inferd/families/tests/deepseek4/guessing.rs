@@ -46,6 +46,7 @@ fn answers(ahead: Option<usize>, asks: &[Ask], company: usize) -> (Vec<Vec<Token
                     constraints: Vec::new(),
                     top_logprobs: None,
                     prompt_logprobs: false,
+                    gaps: None,
                     keep: Keep::Nothing,
                 };
                 engine.handle().submit(request).expect("there is room")
