@@ -1,6 +1,7 @@
 //! Every flag with its help text, its environment fallback, and what the values mean together.
 
 mod disk;
+mod limits;
 mod parked;
 mod protocol;
 
@@ -16,6 +17,7 @@ use ds4_host::Exit;
 use ds4_model::{Effort, ThinkingMode};
 use ds4_units::{Bytes, Tokens};
 use http::HeaderValue;
+use limits::LimitArgs;
 use parked::ParkedArgs;
 use protocol::ProtocolArgs;
 use std::ffi::OsString;
@@ -162,6 +164,9 @@ struct Args {
     parked: ParkedArgs,
 
     #[command(flatten)]
+    limits: LimitArgs,
+
+    #[command(flatten)]
     protocol: ProtocolArgs,
 
     /// Show every setting and where it comes from, and what the model file is, then end
@@ -298,7 +303,7 @@ impl Args {
         let speculation = Some(SpeculationOptions { ahead: draft.ahead(), margin: draft.mtp_margin });
         Ok(Config {
             task,
-            http: self.protocol.applied_to(Settings {
+            http: self.protocol.applied_to(self.limits.of_http(Settings {
                 max_tokens: Tokens(self.tokens),
                 api_keys: keys(&self.api_key, self.api_key_file.as_deref())?,
                 origins: origins(self.cors, &self.cors_origin)?,
@@ -306,7 +311,7 @@ impl Args {
                 thinking,
                 effort,
                 ..Settings::default()
-            }),
+            })),
             trace: self.protocol.trace,
             tool_slip_dump: self.protocol.tool_slip_dump,
             parked: self.parked.checked(self.model.manifest().map(PathBuf::as_path)),
@@ -315,13 +320,13 @@ impl Args {
             max_seqs: self.max_seqs,
             memory_floor: self.mem_floor_gb,
             disk: self.disk.checked()?,
-            engine: EngineOptions {
+            engine: self.limits.of_engine(EngineOptions {
                 prefill_rows: self.prefill_chunk,
                 step_target: Duration::from_millis(self.step_ms),
                 grace,
                 speculation,
                 ..EngineOptions::default()
-            },
+            }),
             host: self.host,
             port: self.port,
             plan,
@@ -429,6 +434,10 @@ mod tests {
             (&["--port", "65536"], "--port"),
             (&["--prefill-chunk", "0"], "--prefill-chunk"),
             (&["--step-ms", "0"], "--step-ms"),
+            (&["--max-clients", "-1"], "--max-clients"),
+            (&["--max-queue", "few"], "--max-queue"),
+            (&["--max-queue-bytes", "1M"], "--max-queue-bytes"),
+            (&["--max-queue-age-s", "soon"], "--max-queue-age-s"),
             (&["--wait", "soon"], "--wait"),
             (&["--kv-rounding", "maybe"], "--kv-rounding"),
             (&["--mtp-draft", "0"], "--mtp-draft"),
@@ -470,6 +479,22 @@ mod tests {
         assert_eq!(read(&["--weights", "run/weights.json", "--keeper", "off"]).unwrap().parked, None);
         let named = read(&["--keeper-socket", "k.sock", "--keeper-grace", "5"]).unwrap().parked.unwrap();
         assert_eq!((named.socket.to_str(), named.orphaned.as_secs()), (Some("k.sock"), 5));
+    }
+
+    #[test]
+    fn every_limit_has_its_flag_a_default_and_an_off() {
+        let limits = |config: &Config| {
+            let (http, engine) = (&config.http, &config.engine);
+            (
+                (http.clients_max, http.bodies_max.0),
+                (engine.queued_max, engine.queued_bytes_max.0, engine.queue_age_max.as_secs()),
+            )
+        };
+        assert_eq!(limits(&read(&[]).unwrap()), ((256, 256 << 20), (256, 256 << 20, 600)));
+        let flags = ["--max-clients", "3", "--max-queue", "2", "--max-queue-bytes", "7", "--max-queue-age-s", "1"];
+        assert_eq!(limits(&read(&flags).unwrap()), ((3, 7), (2, 7, 1)));
+        let off = flags.map(|word| if word.starts_with("--") { word } else { "0" });
+        assert_eq!(limits(&read(&off).unwrap()), ((0, 0), (0, 0, 0)));
     }
 
     #[test]
