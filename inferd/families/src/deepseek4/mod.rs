@@ -141,8 +141,8 @@ fn on_gpu(gpu: &Gpu, shape: Shape, sources: Sources<'_>, options: &BindOptions) 
         let test = threads.spawn(move || {
             let truth = joined(truth)?;
             let (truth_ms, began) = (ms(began), Instant::now());
-            self_test::run(&tested, &truth)?;
-            Ok::<_, FamilyError>((truth_ms, ms(began)))
+            let off = self_test::run(&tested, &truth)?;
+            Ok::<_, FamilyError>((truth_ms, ms(began), off))
         });
         let binding = Instant::now();
         let model = match options.kv_rounding {
@@ -150,13 +150,14 @@ fn on_gpu(gpu: &Gpu, shape: Shape, sources: Sources<'_>, options: &BindOptions) 
             KvRounding::Off => on(packed.with_rows::<PlainRows>(), shape, sources, options),
         };
         let weights_ms = ms(binding);
-        let (truth_ms, test_ms) = joined(test)?;
+        let (truth_ms, test_ms, off) = joined(test)?;
         info!(
             kernels_ms,
             weights_ms,
             truth_ms,
             test_ms,
             total_ms = ms(began),
+            off = format_args!("{:.1e} plain, {:.1e} packed, {:.1e} wide", off.plain, off.packed, off.wide),
             "kernels loaded and tested, weights bound"
         );
         model

@@ -6,7 +6,7 @@ mod paper;
 
 use super::Sources;
 use super::model::DeepSeek4;
-use super::self_test::published_type;
+use super::self_test::{Case, published_type};
 use super::shape::{Compression, Shape, ShapeName};
 use super::tensors::{self, Expected};
 use ds4_gpu::cuda::Gpu;
@@ -17,6 +17,7 @@ use ds4_kernels::kv_rows::PackedRows;
 use ds4_kernels::rope::Stretch;
 use ds4_model::{BindOptions, KvRounding, LogitsWanted, Model, Segment, StepBatch, StepSize};
 use ds4_units::{BankId, Bytes, Layout, TokenId, TokenPos, Tokens};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const HERE: &str = "deepseek4::step_memory";
@@ -179,6 +180,48 @@ fn steps_stay_within(model: &mut OnPaper, what: &str, rows: usize) -> Bytes {
     model.take_activations(size).expect("the device on paper has it");
     assert_eq!(activations(model), planned, "{what}: what was taken");
     planned
+}
+
+/// Kernels that steps of so many rows launch.
+fn launched(model: &mut OnPaper, rows: impl Iterator<Item = usize>, conversations: usize) -> BTreeSet<String> {
+    rows.flat_map(|rows| {
+        let size = StepSize { rows, conversations: conversations.min(rows) };
+        model.activations(size).expect("it can be tried out");
+        model.backend.plan().launches
+    })
+    .collect()
+}
+
+/// Kernels whose only difference from one that is tested is the rows of a tile, for a shared expert of a thousand rows and more.
+const WIDER_TILES: [&str; 2] = ["gemm_64_gated_q8_0", "gemm_128_gated_q8_0"];
+
+/// A kernel that no self-test runs may give nonsense to those who asked for an answer.
+#[test]
+fn a_workers_self_test_runs_every_kernel_of_the_published_shapes() {
+    paper::on_paper(&format!("{HERE}::a_workers_self_test_runs_every_kernel_of_the_published_shapes"), || {
+        for device in [paper::HOPPER, paper::BLACKWELL] {
+            let tested = |case: Case| {
+                let gpu = Gpu::open(device).expect("a device on paper");
+                let cuda =
+                    Cuda::<PackedRows>::new(&gpu, CudaOptions { context: Tokens(1024) }).expect("kernels for it");
+                let mut model = case.bind(cuda).expect("it binds");
+                launched(&mut model, case.steps.iter().copied(), 1)
+            };
+            let tested = &tested(Case::narrow()) | &tested(Case::wide(Layout::Split));
+            for shape in [flash(), pro()] {
+                let mut model = model(device, &shape, false, CONTEXT);
+                let all = launched(&mut model, (1..=65).chain([96, 127, 128, 500, 2048, 4096]), CONVERSATIONS);
+                let others: Vec<_> =
+                    all.difference(&tested).filter(|&name| !WIDER_TILES.contains(&name.as_str())).collect();
+                assert!(
+                    others.is_empty(),
+                    "{:?}: {} kernels, of which no self-test runs {others:?}",
+                    shape.name(),
+                    all.len()
+                );
+            }
+        }
+    });
 }
 
 #[test]
