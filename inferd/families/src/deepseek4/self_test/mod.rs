@@ -134,7 +134,7 @@ impl Case {
             let at = TokenPos(start as u32);
             let segment = Segment { bank, start: at, tokens: &tokens, logits: LogitsWanted::All, drafted: 0 };
             let step = model.step(&StepBatch { segments: &[segment] }).map_err(failed)?;
-            all.extend(step.of_segment(0).flat_map(|row| row.into_iter().step_by(self.stride)));
+            all.extend(step.of_segment(0).flat_map(|row| row.iter().copied().step_by(self.stride)));
             start += count;
         }
         Ok(all)
