@@ -112,6 +112,8 @@ fn fifty_bodies_of_64_mib_are_refused_beyond_the_budget_and_memory_keeps_within_
     let filled = peak_memory(worker.process().pid())?;
     ensure!(filled - idle < MEMORY, "words took {} MiB", (filled - idle) / MIB);
     println!("peak memory in MiB: idle {}, padded {}, words {}", idle / MIB, padded / MIB, filled / MIB);
+    // Whoever found no room was counted.
+    ensure!(worker.stat("sheds", "queue_bytes")? == 2 * (CLIENTS - BODIES / BODY) as u64);
     ensure!(worker.get("/health")?.status == 200);
     Ok(())
 }
