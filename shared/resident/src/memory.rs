@@ -24,6 +24,11 @@ pub trait MemorySource: Sync {
 
     /// The processes that hold the most memory, largest first, for messages. Empty when that cannot be told.
     fn largest_processes(&self) -> Vec<ProcessMemory>;
+
+    /// The host's memory, where weights go into another: whoever loads needs that as well.
+    fn beside(&self) -> Option<&dyn MemorySource> {
+        None
+    }
 }
 
 /// Memory at one moment.

@@ -33,4 +33,8 @@ impl MemorySource for DeviceSource {
     fn largest_processes(&self) -> Vec<ProcessMemory> {
         if self.gpu.is_integrated() { self.host.largest_processes() } else { Vec::new() }
     }
+
+    fn beside(&self) -> Option<&dyn MemorySource> {
+        (!self.gpu.is_integrated()).then_some(&self.host as &dyn MemorySource)
+    }
 }
