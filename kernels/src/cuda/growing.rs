@@ -60,14 +60,25 @@ impl Growing {
         self.grow(bytes, PIECE_MIN)
     }
 
-    /// Takes memory up to `bytes` bytes, in pieces of no less than `least`.
+    /// Takes memory up to `bytes` bytes, in pieces of no less than `least`. When it fails, what this call took is given
+    /// back: whoever has less than it needs has no use for a part.
     fn grow(&mut self, bytes: u64, least: u64) -> Result<(), BackendError> {
+        let had = self.pieces.len();
+        self.take(bytes, least).map_err(|error| {
+            // Nobody has heard of the pieces, so that the device cannot be at work on them.
+            while self.pieces.len() > had {
+                self.drop_last();
+            }
+            self.refused(error, bytes)
+        })
+    }
+
+    fn take(&mut self, bytes: u64, least: u64) -> Result<(), CudaError> {
         let granularity = self.gpu.granularity().0;
         while self.mapped < bytes {
             let piece = least.max(bytes - self.mapped).clamp(PIECE_MIN, PIECE_MAX);
             let piece = piece.next_multiple_of(granularity).min(self.range.len().0 - self.mapped);
-            let memory = PhysAlloc::create(&self.gpu, Bytes(piece)).map_err(|error| self.refused(error, bytes))?;
-            self.push(memory, None)?;
+            self.push(PhysAlloc::create(&self.gpu, Bytes(piece))?, None)?;
         }
         Ok(())
     }
@@ -115,13 +126,17 @@ impl Growing {
     /// Gives back memory behind bytes from `bytes` on, in whole pieces. The device must have done everything with it.
     pub(crate) fn shrink(&mut self, bytes: u64) {
         while let Some(last) = self.pieces.last() {
-            let start = self.mapped - last.mapping.memory().len().0;
-            if start < bytes {
+            if self.mapped - last.mapping.memory().len().0 < bytes {
                 break;
             }
-            self.mapped = start;
+            self.drop_last();
+        }
+    }
+
+    fn drop_last(&mut self) {
+        if let Some(last) = self.pieces.pop() {
+            self.mapped -= last.mapping.memory().len().0;
             self.changes += 1;
-            self.pieces.pop();
         }
     }
 
