@@ -1,7 +1,7 @@
 //! The HTTP side of a real worker: exact replies to bad requests, and what clients may rely on.
 
 use anyhow::{Context, Result, ensure};
-use ds4_tests::{Worker, demo_model, raw, repository};
+use ds4_tests::{Owner, Worker, demo_model, raw, repository};
 use serde_json::{Value, json};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -317,5 +317,38 @@ fn a_client_that_leaves_cancels_its_request() -> Result<()> {
     worker.process().wait_for_line("canceled")?;
     let answer = worker.post(CHAT, &json!({"messages": messages, "max_tokens": 3}).to_string())?;
     assert_eq!(answer.status, 200, "{}", answer.body);
+    Ok(())
+}
+
+/// Where memory is entered, in bytes: lent weights, weights of its own, and what it took for them at boot.
+fn weights_in_the_account(worker: &Worker) -> Result<[u64; 3]> {
+    worker.wait_until_healthy()?;
+    let metrics = worker.get("/metrics")?.body;
+    let value = |line: &str| -> Result<u64> {
+        let found = metrics.lines().find_map(|other| other.strip_prefix(line)).with_context(|| metrics.clone())?;
+        Ok(found.trim().parse()?)
+    };
+    let class = |class: &str| {
+        value(&format!(r#"ds4_memory_bytes{{class="{class}",domain="unified_device",state="allocated"}}"#))
+    };
+    let boot = value(r#"ds4_memory_lease_bytes{consumer="engine_boot",field="resident"}"#)?;
+    Ok([class("weight_import")?, class("weight_arena")?, boot])
+}
+
+#[test]
+fn the_account_has_the_weights_as_what_they_are_and_says_what_was_planned() -> Result<()> {
+    let file = std::fs::metadata(demo_model())?.len();
+    let all = |bytes: u64| (file * 9 / 10..file + (4 << 20)).contains(&bytes);
+    let alone = Worker::start(&demo_model(), 0, &[])?;
+    let [lent, own, boot] = weights_in_the_account(&alone)?;
+    ensure!(lent == 0 && all(own) && boot == own, "{file} bytes: {lent} lent, {own} its own, {boot} taken at boot");
+    let stats: Value = serde_json::from_str(&alone.get_json("/v1/stats")?)?;
+    let plan = &stats["governor"]["plan"];
+    let fits = plan["tokens"]["1024"]["fit"].as_u64();
+    ensure!(plan["banks"].as_u64() == stats["server"]["max_seq"].as_u64() && fits > Some(0), "{plan}");
+
+    let owner = Owner::serving(&demo_model())?;
+    let [lent, own, boot] = weights_in_the_account(&Worker::attached(&demo_model(), &owner)?)?;
+    ensure!(all(lent) && own == 0 && boot == 0, "{file} bytes: {lent} lent, {own} its own, {boot} taken at boot");
     Ok(())
 }

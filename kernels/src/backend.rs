@@ -10,7 +10,7 @@ use crate::rope::Rope;
 use crate::step::Step;
 use crate::{Matrix, MatrixError, Rows};
 use ds4_gpu::{MemoryPiece, RangeError};
-use ds4_units::{Bytes, TokenId};
+use ds4_units::{Bytes, MemoryUse, TokenId};
 use std::ops::Range;
 
 /// Why a backend could not do what it was asked.
@@ -195,7 +195,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
     const REPLAY_ROWS: usize;
 
     /// Memory beyond weights and banks, by what it is for.
-    fn memory(&self) -> Vec<(&'static str, Bytes)>;
+    fn memory(&self) -> Vec<(MemoryUse, Bytes)>;
 
     /// Runs the operations of one step where the backend wants them: the CPU's run inside its thread pool, so that a
     /// small operation need not wake another thread.

@@ -19,8 +19,8 @@ const RETRY_QUEUE_S: u32 = 5;
 const RETRY_CLIENTS_S: u32 = 10;
 /// The longest wait a client is told: what a server does is not known for longer.
 const RETRY_MOST_S: u32 = 120;
-/// Seconds a client is told to wait while a worker starts: it is ready in about one.
-const RETRY_LOADING_S: u32 = 1;
+/// Seconds a client is told to wait for memory that nobody here is going to give back: others have it.
+const RETRY_MEMORY_S: u32 = 30;
 
 /// What kind of failure it is: decides status, type and headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,8 +160,10 @@ impl ApiError {
         ApiError::new(kind, "server connection capacity reached; retry later")
     }
 
-    pub(crate) fn loading() -> ApiError {
-        let kind = Kind::Unavailable { retry_after_s: Some(RETRY_LOADING_S) };
+    /// `since` is how long it has been loading: it will take as long again, as far as anybody can tell. A worker that gets
+    /// its weights from an owner is ready within the first second.
+    pub(crate) fn loading(since: Duration) -> ApiError {
+        let kind = Kind::Unavailable { retry_after_s: Some(seconds(since)) };
         ApiError::new(kind, "the model is loading; retry shortly")
     }
 
@@ -262,8 +264,8 @@ pub(crate) fn fault(fault: &RequestFault) -> ApiError {
         // The same request would meet it again: no status that clients repeat on.
         RequestFault::Constraint(fault) => ApiError::about("response_format", format!("response_format: {fault}")),
         RequestFault::Memory(refusal) => ApiError::new(Kind::Memory(*refusal), format!("not enough memory: {refusal}")),
-        RequestFault::QueuedTooLong { limit } => ApiError::new(
-            Kind::Busy { retry_after_s: seconds(*limit) },
+        RequestFault::QueuedTooLong { limit, wait } => ApiError::new(
+            Kind::Busy { retry_after_s: seconds(wait.unwrap_or(*limit)) },
             format!("the request waited for {} s; retry later", limit.as_secs()),
         ),
         RequestFault::Step(reason) => {

@@ -4,6 +4,7 @@ use crate::{ApiError, Machine};
 use ds4_engine::EngineHandle;
 use ds4_model::{PromptCodec, Tokenizer};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 /// What handlers need once the model is there.
 #[derive(Clone)]
@@ -32,25 +33,28 @@ pub(crate) enum Phase {
 }
 
 /// The phase, set by whoever boots and stops the server and looked at by every request.
-pub(crate) struct PhaseCell(RwLock<Phase>);
+pub(crate) struct PhaseCell {
+    phase: RwLock<Phase>,
+    started: Instant,
+}
 
 impl PhaseCell {
     pub(crate) fn new() -> PhaseCell {
-        PhaseCell(RwLock::new(Phase::Loading))
+        PhaseCell { phase: RwLock::new(Phase::Loading), started: Instant::now() }
     }
 
     pub(crate) fn enter(&self, phase: Phase) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = phase;
+        *self.phase.write().unwrap_or_else(PoisonError::into_inner) = phase;
     }
 
     pub(crate) fn now(&self) -> Phase {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.phase.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What handlers need, or why they cannot work now.
     pub(crate) fn serving(&self) -> Result<Arc<Serving>, ApiError> {
         match self.now() {
-            Phase::Loading => Err(ApiError::loading()),
+            Phase::Loading => Err(ApiError::loading(self.started.elapsed())),
             Phase::Ready(serving) => Ok(serving),
             Phase::Draining => Err(ApiError::shutting_down()),
         }

@@ -239,7 +239,21 @@ fn governor(serving: &Serving) -> Value {
         (verdict.name().to_owned(), Value::from(count))
     };
     let decided: Map<String, Value> = Verdict::ALL.iter().map(decided).collect();
+    let plan = governor.plan().map(|plan| {
+        let lengths = plan.lengths.iter().map(|length| {
+            let fields = json!({ "price_bytes": length.price.0, "fit": length.fit });
+            (length.tokens.0.to_string(), fields)
+        });
+        json!({
+            "banks": plan.banks,
+            "asked": plan.asked,
+            "budget_bytes": plan.budget.0,
+            "tokens": lengths.collect::<Map<String, Value>>(),
+            "one_more_needs_bytes": plan.next_needs.0,
+        })
+    });
     json!({
+        "plan": plan,
         "epoch": governor.epoch(),
         "faults": governor.faults(),
         "decisions": decided,

@@ -3,10 +3,11 @@
 use crate::config::Config;
 use ds4_api::{Api, Derived, Hosts, Machine, Serving, Trace, Traces, serve as serve_http};
 use ds4_boot::{
-    Asked, BootError, Booted, ComputeDevice, Guard, Ledger, ModelFile, default_floor, observer, own_memory,
+    Asked, BootError, Booted, ComputeDevice, Guard, Ledger, ModelFile, WeightMemory, default_floor, observer,
+    own_memory,
 };
 use ds4_engine::{Account, DiskBanks, DiskOptions, Engine, EngineOptions, ParkedBanks, ParkedOptions, Stores};
-use ds4_governor::{Census, Floors, Governor, PressureLimits};
+use ds4_governor::{Floors, Governor, PressureLimits};
 use ds4_host::{Exit, StopSignals, append_private, printable, printable_path, service};
 use ds4_model::{AnswerMemory, LoadedModel, Model};
 use ds4_units::Bytes;
@@ -118,7 +119,7 @@ async fn boot_and_wait(
     let floor = floor.unwrap_or(default_floor(&device));
     let asked = Asked { floor, rows: options.prefill_rows, banks: max_seqs.asked() };
     let planning = Instant::now();
-    let (account, ledger) = account(booted.loaded.model.as_mut(), &device, &asked, &stores)?;
+    let (account, ledger) = account(booted.loaded.model.as_mut(), &device, &asked, &stores, booted.memory)?;
     let plan = ledger.banks;
     match plan.check() {
         Err(error) if plan.asked => return Err((Exit::Usage, format!("--max-seqs {}: {error}", plan.banks))),
@@ -173,6 +174,7 @@ fn account(
     device: &ComputeDevice,
     asked: &Asked,
     stores: &Stores,
+    weights: WeightMemory,
 ) -> Result<(Account, Ledger), Failure> {
     let failed = |error: BootError| (error.exit(), error.to_string());
     let mut observe = observer(device);
@@ -199,7 +201,8 @@ fn account(
         info!(tokens = length.tokens.0, price = %length.price, fit = length.fit, "memory: conversations of this length");
     }
     let floors = Floors { floor: asked.floor, substrate_outstanding: Bytes::ZERO };
-    let account = Account::new(Governor::new(floors, Census::default()), Box::new(observe), None);
+    let governor = Governor::new(floors, weights.census).with_plan(plan.clone());
+    let account = Account::new(governor, Box::new(observe)).holding(weights.charges);
     Ok((account.living_on_the_floor(Box::new(own_memory(device))), ledger))
 }
 

@@ -1,6 +1,6 @@
 //! A model file that a family runs, and the model it becomes.
 
-use crate::weights::{self, Derived, Source};
+use crate::weights::{self, Derived, Source, WeightMemory};
 use crate::{BootError, KvRows, ModelArgs, device, manifest};
 use ds4_gguf::Model as GgufModel;
 use ds4_host::printable_path;
@@ -40,6 +40,18 @@ pub struct Booted {
     pub device: ComputeDevice,
     /// What of the weights is in another form than the file's.
     pub derived: Derived,
+    /// The weights in the account of memory.
+    pub memory: WeightMemory,
+}
+
+/// A model on its weights.
+struct Bound {
+    source: Source,
+    memory: WeightMemory,
+    derived: Derived,
+    model: Box<dyn Model>,
+    /// How long binding took.
+    time: Duration,
 }
 
 /// What running a model here would take.
@@ -142,7 +154,8 @@ impl ModelFile {
             let bound = self.bind(args, context, worker, cancel);
             (bound, prompt_side.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        let (Source { lease, identity, device, .. }, derived, model, bind_time) = bound?;
+        let Bound { source, memory, derived, model, time } = bound?;
+        let Source { lease, identity, device, .. } = source;
         let (tokenizer, codec) = prompt_side?;
         let loaded = LoadedModel { model, tokenizer, codec };
         info!(
@@ -150,31 +163,27 @@ impl ModelFile {
             kv_rounding = ?kv_rounding,
             bank_bytes = %loaded.model.price(context),
             prompt = loaded.codec.renderer_version(),
-            bind_ms = bind_time.as_millis() as u64,
+            bind_ms = time.as_millis() as u64,
             "model bound"
         );
         for (purpose, bytes) in loaded.model.device_memory() {
-            info!(%bytes, "device memory beyond the weights: {purpose}");
+            info!(%bytes, "memory beyond the weights: {purpose}");
         }
-        Ok(Booted { loaded, lease, identity, device, derived })
+        Ok(Booted { loaded, lease, identity, device, derived, memory })
     }
 
-    fn bind(
-        &self,
-        args: &ModelArgs,
-        context: Tokens,
-        worker: &str,
-        cancel: &AtomicBool,
-    ) -> Result<(Source, Derived, Box<dyn Model>, Duration), BootError> {
+    fn bind(&self, args: &ModelArgs, context: Tokens, worker: &str, cancel: &AtomicBool) -> Result<Bound, BootError> {
         let source = weights::obtain(args, &self.file, worker, cancel)?;
-        let mut derived = Derived::default();
+        let (mut memory, mut derived) = (WeightMemory::default(), Derived::default());
         derived.count(&source);
+        memory.enter(&self.file, &source);
         let draft = match &self.draft {
             Some((path, file)) => {
                 let obtained = weights::obtain_draft(args, file, source.lease.is_some(), worker, cancel);
                 let wrong = |source| BootError::Draft { path: path.clone(), source: Box::new(source) };
                 let obtained = obtained.map_err(wrong)?;
                 derived.count(&obtained);
+                memory.enter(file, &obtained);
                 Some((file, obtained.weights))
             }
             None => None,
@@ -183,7 +192,7 @@ impl ModelFile {
         let began = Instant::now();
         let options = BindOptions { context, kv_rounding: rounding(args), device: source.device.clone() };
         let model = self.family.bind(&self.file, &source.weights, draft, &options)?;
-        Ok((source, derived, model, began.elapsed()))
+        Ok(Bound { source, memory, derived, model, time: began.elapsed() })
     }
 }
 

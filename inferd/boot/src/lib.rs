@@ -23,4 +23,4 @@ pub use file::{Booted, ModelFile, Prospect};
 pub use guard::Guard;
 pub use ledger::{Asked, Ledger};
 pub use memory::{default_floor, observer, own_memory};
-pub use weights::Derived;
+pub use weights::{Derived, WeightMemory};

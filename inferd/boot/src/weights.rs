@@ -3,6 +3,7 @@
 use crate::progress::{Notes, Shown};
 use crate::{BootError, Fallback, ModelArgs, device};
 use ds4_gguf::Model as GgufModel;
+use ds4_governor::{Census, Charge, Class, Domain};
 use ds4_import::{
     AttachOptions, ComputeDevice, ContentRoot, ImportFailure, Lease, OwnerState, SelfLoadOptions, Weights, attach,
     published, self_load,
@@ -41,6 +42,29 @@ impl Derived {
     }
 }
 
+/// The account of the weights' memory: an entry for all that was lent or loaded, to be held as long as they are.
+#[derive(Debug, Default)]
+pub struct WeightMemory {
+    /// The ledger that has them.
+    pub census: Census,
+    /// The entries.
+    pub charges: Vec<Charge>,
+}
+
+impl WeightMemory {
+    /// Enters the weights of `file`, which are in memory.
+    pub(crate) fn enter(&mut self, file: &GgufModel, source: &Source) {
+        let class = if source.lease.is_some() { Class::WeightImport } else { Class::WeightArena };
+        // A tensor may be there in another form than in the file, which takes less.
+        let tensors = size(file).min(source.memory);
+        self.charges.push(self.census.charge(class, Domain::Device, tensors, source.memory));
+    }
+}
+
+fn size(file: &GgufModel) -> Bytes {
+    Bytes(file.tensors().iter().map(|tensor| tensor.len.0).sum())
+}
+
 /// Weights, and the lease when an owner lent them.
 pub(crate) struct Source {
     pub(crate) weights: Weights,
@@ -49,6 +73,8 @@ pub(crate) struct Source {
     pub(crate) identity: ContentRoot,
     /// Where they are.
     pub(crate) device: ComputeDevice,
+    /// Memory behind them.
+    pub(crate) memory: Bytes,
 }
 
 /// Attaches or loads, as the flags say. Blocks for as long as that takes, and until `cancel` is set.
@@ -121,7 +147,8 @@ fn from_owner(
         identity = %attached.identity,
         "weights from the owner"
     );
-    Ok(Source { weights: attached.weights, lease: Some(attached.lease), identity: attached.identity, device })
+    let (lease, memory) = (Some(attached.lease), report.bytes);
+    Ok(Source { weights: attached.weights, lease, identity: attached.identity, device, memory })
 }
 
 fn owner_changed(state: OwnerState) {
@@ -135,7 +162,7 @@ fn owner_changed(state: OwnerState) {
 fn load(args: &ModelArgs, file: &GgufModel, cancel: &AtomicBool) -> Result<Source, BootError> {
     let device = device::choose(args, None)?;
     let began = Instant::now();
-    let total = Bytes(file.tensors().iter().map(|tensor| tensor.len.0).sum());
+    let total = size(file);
     let progress = Shown::new("load", total);
     let loaded =
         self_load(file, &SelfLoadOptions { device: device.clone(), reserve: None, progress: &progress, cancel })?;
@@ -145,5 +172,6 @@ fn load(args: &ModelArgs, file: &GgufModel, cancel: &AtomicBool) -> Result<Sourc
         identity = %loaded.identity,
         "weights loaded by this process: a restart loads them again (with ds4-weightd it would not)"
     );
-    Ok(Source { weights: loaded.weights, lease: None, identity: loaded.identity, device })
+    let memory = loaded.memory;
+    Ok(Source { weights: loaded.weights, lease: None, identity: loaded.identity, device, memory })
 }

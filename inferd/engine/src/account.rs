@@ -2,9 +2,9 @@
 
 use ds4_governor::{
     Census, Charge, Claim, Class, Consumer, Domain, Floors, Governor, Observation, Quote, Reconciliation, Residual,
-    Source, Status,
+    Source, Status, Verdict,
 };
-use ds4_units::Bytes;
+use ds4_units::{Bytes, MemoryUse};
 use std::time::{Duration, Instant};
 
 /// Looks at the machine. Called from the engine's thread, so it must be quick.
@@ -24,13 +24,15 @@ const UNEXPLAINED_MAX: Bytes = Bytes::mib(256);
 pub struct Account {
     governor: Governor,
     observe: Observe,
-    limit: Option<Bytes>,
     charge: Charge,
-    /// What the device holds beside conversations and weights.
-    beside: Charge,
+    /// What the model holds beside conversations, by what it is for.
+    beside: [Charge; MemoryUse::ALL.len()],
+    /// What was taken before and is held as long as the model: its weights.
+    taken: Vec<Charge>,
     own: Option<Own>,
     look: Option<Look>,
     reconciliation: Option<Reconciliation>,
+    tolerance: Bytes,
 }
 
 /// What this process holds itself, and what it held when memory was planned, before any step.
@@ -57,11 +59,28 @@ struct Look {
 }
 
 impl Account {
-    /// An account with this governor. `limit` is the most that all conversations may hold together.
-    pub fn new(governor: Governor, observe: Observe, limit: Option<Bytes>) -> Account {
+    /// An account with this governor. Conversations may come to hold more than its plan says, where somebody else has made
+    /// room; what is refused beyond the plan was never to be had.
+    pub fn new(governor: Governor, observe: Observe) -> Account {
         let charge = governor.census().charge(Class::BatchBank, Domain::Device, Bytes::ZERO, Bytes::ZERO);
-        let beside = governor.census().charge(Class::ScratchSticky, Domain::Device, Bytes::ZERO, Bytes::ZERO);
-        Account { governor, observe, limit, charge, beside, own: None, look: None, reconciliation: None }
+        let beside = MemoryUse::ALL.map(|what| {
+            let (class, domain) = place(what);
+            governor.census().charge(class, domain, Bytes::ZERO, Bytes::ZERO)
+        });
+        let (taken, tolerance) = (Vec::new(), UNEXPLAINED_MAX);
+        Account { governor, observe, charge, beside, taken, own: None, look: None, reconciliation: None, tolerance }
+    }
+
+    /// Keeps the entries of what was taken before, for as long as the account: the model and its weights go together.
+    #[must_use]
+    pub fn holding(self, taken: Vec<Charge>) -> Account {
+        Account { taken, ..self }
+    }
+
+    /// Flags what is not explained beyond `tolerance`, for machines on which nobody else takes memory.
+    #[cfg(test)]
+    pub(crate) fn tolerating(self, tolerance: Bytes) -> Account {
+        Account { tolerance, ..self }
     }
 
     /// Conversations are kept in the memory that this process lives in as well. What it comes to hold beyond now and
@@ -77,7 +96,7 @@ impl Account {
     /// An account that always pays: for a program whose one conversation is all it does.
     pub fn unlimited() -> Account {
         let free = Observation::of(Source::None, Bytes(u64::MAX));
-        Account::new(Governor::new(Floors::default(), Census::default()), Box::new(move || free), None)
+        Account::new(Governor::new(Floors::default(), Census::default()), Box::new(move || free))
     }
 
     /// The governor behind it.
@@ -90,8 +109,18 @@ impl Account {
         let observation = self.look();
         self.governor.admit(
             &observation,
-            &Claim { consumer: Consumer::BatchBanks, proposed, transient: Bytes::ZERO, limit: self.limit },
+            &Claim { consumer: Consumer::BatchBanks, proposed, transient: Bytes::ZERO, limit: None },
         )
+    }
+
+    /// The refusal of what cannot be had now, if it is more than was planned for all conversations together: nobody's end
+    /// brings it.
+    pub(crate) fn beyond_plan(&mut self, price: Bytes) -> Option<Quote> {
+        let limit = self.governor.plan().map(|plan| plan.budget).filter(|&budget| price > budget);
+        limit?;
+        let observation = self.look();
+        let claim = Claim { consumer: Consumer::BatchBanks, proposed: price, transient: Bytes::ZERO, limit };
+        Some(self.governor.admit(&observation, &claim)).filter(|quote| quote.verdict == Verdict::RefuseClass)
     }
 
     /// Enters what conversations were promised and what they hold.
@@ -105,11 +134,31 @@ impl Account {
         self.governor.reserve(Consumer::Restore, bytes);
     }
 
-    /// Enters what the device holds beside weights and conversations, and how much more that may come to be: nobody else
-    /// is promised what recordings of steps will take.
-    pub(crate) fn publish_beside(&mut self, held: Bytes, to_come: Bytes) {
-        self.beside.resize(held, held);
-        self.governor.publish(Consumer::Prewarm, Bytes(held.0.saturating_add(to_come.0)), held);
+    /// Enters what the model holds beside conversations, and how much more that may come to be: nobody else is promised
+    /// what recordings of steps will take.
+    pub(crate) fn publish_beside(&mut self, held: &[(MemoryUse, Bytes)], to_come: Bytes) {
+        let of = |what: MemoryUse| held.iter().filter(|(held, _)| *held == what).map(|(_, bytes)| bytes.0).sum();
+        for (charge, what) in self.beside.iter_mut().zip(MemoryUse::ALL) {
+            let bytes = Bytes(of(what));
+            charge.resize(bytes, bytes);
+        }
+        let steps = Bytes(of(MemoryUse::Activations).saturating_add(of(MemoryUse::Recordings)));
+        self.governor.publish(Consumer::Prewarm, Bytes(steps.0.saturating_add(to_come.0)), steps);
+        let weights = self.taken.iter().filter(|charge| charge.class() != Class::WeightImport);
+        let weights: u64 = weights.map(|charge| charge.committed().0).sum();
+        let boot = Bytes(weights.saturating_add(of(MemoryUse::SmallWeights)));
+        self.governor.publish(Consumer::EngineBoot, boot, boot);
+    }
+
+    /// What conversations hold and what is beside them.
+    fn held(&self) -> Bytes {
+        Bytes(self.charge.committed().0 + self.beside_held().0)
+    }
+
+    /// What the model holds beside conversations, where they are.
+    fn beside_held(&self) -> Bytes {
+        let there = self.beside.iter().zip(MemoryUse::ALL).filter(|(_, what)| what.is_on_device());
+        Bytes(there.map(|(charge, _)| charge.committed().0).sum())
     }
 
     /// Looks at the machine, for whoever wants to know how it is before anything is decided.
@@ -129,7 +178,7 @@ impl Account {
         let observation = self.observed();
         let live = self.governor.census().live(Domain::Device);
         let Some(reconciliation) = &mut self.reconciliation else {
-            self.reconciliation = Reconciliation::start(&observation, live, UNEXPLAINED_MAX);
+            self.reconciliation = Reconciliation::start(&observation, live, self.tolerance);
             return None;
         };
         let residual = reconciliation.compare(&observation, live)?;
@@ -139,7 +188,7 @@ impl Account {
 
     /// The machine as it is now: a recent look, corrected by what this account has taken and given back since.
     fn look(&mut self) -> Observation {
-        let held = Bytes(self.charge.committed().0 + self.beside.committed().0);
+        let held = self.held();
         if let Some(Look { at, observation, held: then }) = self.look
             && at.elapsed() < FRESH
         {
@@ -147,7 +196,7 @@ impl Account {
             return Observation { free, ..observation };
         }
         let mut observation = self.observed();
-        let steps = self.beside.committed();
+        let steps = self.beside_held();
         let grown = self.own.as_mut().map_or(Bytes::ZERO, |own| own.grown(steps)).min(self.governor.floors().floor);
         observation.free = Bytes(observation.free.0.saturating_add(grown.0));
         // A look that failed is not worth keeping.
@@ -156,10 +205,20 @@ impl Account {
     }
 }
 
+/// Under which class and where it is entered.
+fn place(what: MemoryUse) -> (Class, Domain) {
+    match what {
+        MemoryUse::Activations => (Class::ScratchSticky, Domain::Device),
+        MemoryUse::Recordings => (Class::GraphExec, Domain::Device),
+        MemoryUse::SmallWeights => (Class::WeightArena, Domain::Device),
+        MemoryUse::Staging => (Class::StagePin, Domain::PinnedHost),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ds4_governor::{Readings, Verdict};
+    use ds4_governor::Readings;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -168,7 +227,7 @@ mod tests {
         let free = Arc::new(AtomicU64::new(free));
         let seen = free.clone();
         let observe = move || Observation::of(Source::MemAvailable, Bytes(seen.load(Ordering::Relaxed)));
-        (Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe), None), free)
+        (Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe)), free)
     }
 
     #[test]
@@ -185,14 +244,36 @@ mod tests {
     #[test]
     fn what_recordings_will_take_is_promised_to_nobody_and_what_they_have_taken_is_not_counted_twice() {
         let (mut account, free) = account(100);
-        account.publish_beside(Bytes(7), Bytes(30));
+        account.publish_beside(&[(MemoryUse::Recordings, Bytes(7))], Bytes(30));
         assert_eq!(account.ask(Bytes(71)).deficit, Bytes(1));
         assert_eq!(account.ask(Bytes(70)).verdict, Verdict::Admit);
-        account.publish_beside(Bytes(37), Bytes::ZERO);
+        account.publish_beside(&[(MemoryUse::Recordings, Bytes(37))], Bytes::ZERO);
         assert_eq!(account.ask(Bytes(70)).verdict, Verdict::Admit);
         std::thread::sleep(FRESH);
         free.store(70, Ordering::Relaxed);
         assert_eq!(account.ask(Bytes(71)).deficit, Bytes(1));
+    }
+
+    #[test]
+    fn everything_is_entered_under_its_class_and_what_others_own_is_not_in_the_lease() {
+        let (mut account, _) = account(1 << 30);
+        let census = account.governor().census().clone();
+        let charge = |class, bytes, taken| census.charge(class, Domain::Device, Bytes(bytes), Bytes(taken));
+        account = account.holding(vec![charge(Class::WeightImport, 900, 1000), charge(Class::WeightArena, 90, 100)]);
+        let uses = [(MemoryUse::Activations, 3), (MemoryUse::SmallWeights, 5), (MemoryUse::Recordings, 7)];
+        let uses = uses.into_iter().chain([(MemoryUse::Staging, 11), (MemoryUse::Recordings, 20)]);
+        account.publish_beside(&uses.map(|(what, bytes)| (what, Bytes(bytes))).collect::<Vec<_>>(), Bytes(40));
+        let live = |domain| Class::ALL.iter().map(|&class| census.cell(class, domain).live().0).collect::<Vec<_>>();
+        assert_eq!(live(Domain::Device), [0, 1000, 105, 0, 0, 3, 27]);
+        assert_eq!(live(Domain::PinnedHost), [0, 0, 0, 11, 0, 0, 0]);
+        let lease = |consumer| account.governor().leases().get(consumer);
+        assert_eq!(
+            (lease(Consumer::EngineBoot).intent, lease(Consumer::EngineBoot).resident),
+            (Bytes(105), Bytes(105))
+        );
+        assert_eq!((lease(Consumer::Prewarm).intent, lease(Consumer::Prewarm).resident), (Bytes(70), Bytes(30)));
+        drop(account);
+        assert_eq!((census.live(Domain::Device), census.live(Domain::PinnedHost)), (Bytes::ZERO, Bytes::ZERO));
     }
 
     #[test]
@@ -201,7 +282,7 @@ mod tests {
         let (seen, held) = (free.clone(), own.clone());
         let observe = move || Observation::of(Source::MemAvailable, Bytes(seen.load(Ordering::Relaxed)));
         let floors = Floors { floor: Bytes(20), ..Floors::default() };
-        let account = Account::new(Governor::new(floors, Census::default()), Box::new(observe), None);
+        let account = Account::new(Governor::new(floors, Census::default()), Box::new(observe));
         let mut account = account.living_on_the_floor(Box::new(move || Some(Bytes(held.load(Ordering::Relaxed)))));
         for (takes, fits) in [(0, 80), (15, 80), (20, 80), (25, 75), (0, 80)] {
             own.store(1000 + takes, Ordering::Relaxed);
@@ -223,10 +304,10 @@ mod tests {
         let (seen, held) = (free.clone(), own.clone());
         let observe = move || Observation::of(Source::MemAvailable, Bytes(seen.load(Ordering::Relaxed)));
         let floors = Floors { floor: Bytes(20), ..Floors::default() };
-        let account = Account::new(Governor::new(floors, Census::default()), Box::new(observe), None);
+        let account = Account::new(Governor::new(floors, Census::default()), Box::new(observe));
         let mut account = account.living_on_the_floor(Box::new(move || Some(Bytes(held.load(Ordering::Relaxed)))));
         for (steps, requests) in [(0, 0), (0, 15), (5, 15), (30, 15), (30, 0)] {
-            account.publish_beside(Bytes(steps), Bytes(30 - steps));
+            account.publish_beside(&[(MemoryUse::Activations, Bytes(steps))], Bytes(30 - steps));
             own.store(1000 + steps + requests, Ordering::Relaxed);
             free.store(100 - steps - requests, Ordering::Relaxed);
             std::thread::sleep(FRESH);
@@ -243,7 +324,7 @@ mod tests {
             let read = Readings { mem_available: Some(said), total: Some(Bytes(300)), ..Readings::default() };
             Observation::of_device(&read)
         };
-        let mut account = Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe), None);
+        let mut account = Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe));
         account.first_look();
         assert_eq!(account.governor().observation().unwrap().read.total, Some(Bytes(300)));
         // A recent look would be good for another question; one that failed is not.

@@ -6,6 +6,7 @@ use crate::{Keep, ReuseKind};
 use ds4_banks::Kept;
 use ds4_model::{Model, PromptRecord};
 use ds4_units::{BankId, Tokens};
+use std::time::Instant;
 
 /// Where what a bank holds was computed.
 pub(crate) enum Origin {
@@ -126,6 +127,7 @@ pub(crate) fn seat(
     warm: &mut WarmBanks,
     prompt: &PromptRecord,
     choice: Choice,
+    now: Instant,
 ) -> Seat {
     let best = choice.best;
     if choice.in_place
@@ -133,7 +135,7 @@ pub(crate) fn seat(
     {
         return seat;
     }
-    best.and_then(|best| fork(model, running, warm, best, prompt, choice.keep)).unwrap_or_else(|| Seat {
+    best.and_then(|best| fork(model, running, warm, best, prompt, choice.keep, now)).unwrap_or_else(|| Seat {
         bank: model.open_bank(),
         prompt: prompt.clone(),
         cached: 0,
@@ -216,6 +218,7 @@ fn fork(
     best: Candidate,
     prompt: &PromptRecord,
     keep: Keep,
+    now: Instant,
 ) -> Option<Seat> {
     let kept = warm.get(best.bank);
     let is_adopted = kept.is_some_and(|kept| matches!(kept.origin, Origin::Adopted));
@@ -225,7 +228,7 @@ fn fork(
     let prompt = record.adopt(prompt);
     let (bank, cached) = model.fork(best.bank, best.cached).ok()?;
     if keep != Keep::Nothing {
-        warm.touch(best.bank, best.awaited);
+        warm.touch(best.bank, best.awaited, now);
     }
     let (reuse, origin) =
         if is_adopted { (ReuseKind::Adopted, Origin::Adopted) } else { (ReuseKind::Fork, Origin::Here) };

@@ -182,8 +182,9 @@ pub enum RequestFault {
     Constraint(#[from] ConstraintFault),
     #[error(transparent)]
     Memory(#[from] Refusal),
+    /// `wait` is how long another try would take, by how long those before it did.
     #[error("the request waited for {} s", .limit.as_secs())]
-    QueuedTooLong { limit: Duration },
+    QueuedTooLong { limit: Duration, wait: Option<Duration> },
     #[error("the engine stopped")]
     EngineStopped,
 }

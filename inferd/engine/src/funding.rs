@@ -67,16 +67,21 @@ impl Scheduler {
         }
         let Some(quote) = quote else { return Funded::Later };
         let mendable = matches!(quote.verdict, Verdict::RefuseLive | Verdict::RefuseClass | Verdict::RetryObservation);
-        let deficit = self.deficit_with_nothing_kept(&quote);
-        if mendable && self.warm.has_graced(wish.graces) && (deficit == Bytes::ZERO || !self.running.is_empty()) {
-            return Funded::Held;
-        }
-        if mendable && !self.running.is_empty() {
-            return Funded::Later;
+        let alone = self.deficit_alone(&quote);
+        let in_vain = alone > Bytes::ZERO && self.restoring.is_empty();
+        let deficit = if in_vain { alone } else { self.deficit_with_nothing_kept(&quote) };
+        if mendable && !in_vain {
+            if self.warm.has_graced(wish.graces) && (deficit == Bytes::ZERO || !self.running.is_empty()) {
+                return Funded::Held;
+            }
+            if !self.running.is_empty() {
+                return Funded::Later;
+            }
         }
         let price = self.model.price(promise);
         let fits =
             most_tokens_within(Bytes(price.0.saturating_sub(deficit.0)), promise, |tokens| self.model.price(tokens));
+        let quote = if mendable { self.account.beyond_plan(price).unwrap_or(quote) } else { quote };
         match Refusal::of(&quote, fits) {
             Some(refusal) => Funded::Never(Refusal { deficit, ..refusal }),
             None => Funded::Later,
@@ -114,6 +119,12 @@ impl Scheduler {
         Bytes(quote.deficit.0.saturating_sub(kept.0))
     }
 
+    /// What is missing even when every other conversation has given back all it has and was promised: waiting for them
+    /// is in vain.
+    fn deficit_alone(&self, quote: &Quote) -> Bytes {
+        Bytes(quote.deficit.0.saturating_sub(self.promised().0))
+    }
+
     /// Asks for memory for more of a running answer.
     pub(crate) fn can_lengthen(&mut self, index: usize, promise: Tokens) -> bool {
         let running = &self.running[index];
@@ -138,8 +149,7 @@ impl Scheduler {
         let resident = sum([running, self.warm.held(), filling].into_iter());
         let promised = self.promised();
         self.account.publish(promised, resident);
-        let beside = sum(self.model.device_memory().into_iter().map(|(_, bytes)| bytes));
-        self.account.publish_beside(beside, self.model.device_memory_to_come());
+        self.account.publish_beside(&self.model.device_memory(), self.model.device_memory_to_come());
         self.tally(resident);
         self.account.keep_free_for_restores(sum(self.restoring.iter().map(Restoring::reserved)));
     }

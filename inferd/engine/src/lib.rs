@@ -17,6 +17,7 @@ mod disk;
 mod engine;
 mod event;
 mod follow;
+mod foresight;
 mod funding;
 mod limits;
 mod logprobs;

@@ -58,7 +58,7 @@ pub const QUEUED_BYTES_MAX: Bytes = Bytes::mib(256);
 /// How long a request waits for a bank before it is turned away, when the operator does not say.
 pub const QUEUE_AGE_MAX: Duration = Duration::from_secs(600);
 
-/// After so much quiet, kept conversations give back what their next turn does not need.
+/// A kept conversation that was not used for so long gives back what its next turn does not need.
 pub const IDLE_TRIM: Duration = Duration::from_secs(120);
 
 /// The operator's choices.
@@ -78,7 +78,7 @@ pub struct EngineOptions {
     pub queued_bytes_max: Bytes,
     /// How long a request waits for a bank before it is turned away; zero for ever.
     pub queue_age_max: Duration,
-    /// After so much quiet, kept conversations give back what their next turn does not need.
+    /// A kept conversation that was not used for so long gives back what its next turn does not need.
     pub idle_trim: Duration,
     /// How long the bank of an answer that ended with tool calls waits for their results.
     pub grace: Duration,

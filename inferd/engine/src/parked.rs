@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the keeper has to let go of memory that is needed now.
 const LETTING_GO: Duration = Duration::from_millis(200);
@@ -110,6 +110,8 @@ impl ParkedBanks {
                 held: model.resident_bytes(bank).unwrap_or_default(),
                 origin: Origin::Adopted,
                 grace: None,
+                used: Instant::now(),
+                trimmed: false,
             });
             parked.told.insert(bank, told);
         }

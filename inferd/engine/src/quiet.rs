@@ -18,10 +18,7 @@ impl Scheduler {
         self.counters.note_work();
         self.relieve();
         self.give_back_beside();
-        if quiet >= self.options.idle_trim && !self.trimmed {
-            self.trimmed = true;
-            self.trim();
-        }
+        self.trim_rested();
         // There may be another keeper than there was.
         self.tell_keeper();
         if quiet >= SETTLED {
@@ -30,21 +27,26 @@ impl Scheduler {
         }
     }
 
-    /// Gives back what kept conversations hold beyond what their next turn needs.
-    fn trim(&mut self) {
-        let kept: Vec<_> = self.warm.iter().map(|warm| warm.bank).collect();
+    /// Gives back what kept conversations that nobody has used for a while hold beyond what their next turn needs, each
+    /// once until it is used again, whatever others do meanwhile.
+    pub(crate) fn trim_rested(&mut self) {
+        let Some(then) = self.watch.now().checked_sub(self.options.idle_trim) else { return };
+        let rested = self.warm.untrimmed_since(then);
+        if rested.is_empty() {
+            return;
+        }
         let before = self.warm.held();
-        for bank in kept {
+        for &bank in &rested {
             self.model.trim(bank);
             let held = self.held(bank);
-            self.warm.now_holds(bank, held);
+            self.warm.was_trimmed(bank, held);
         }
         let given_back = Bytes(before.0.saturating_sub(self.warm.held().0));
-        self.counters.trims.add(1);
+        self.counters.trims.add(rested.len());
         self.counters.trimmed_bytes.add(given_back.index());
         self.enter_into_books();
         if given_back > Bytes::ZERO {
-            tracing::info!(bytes = %given_back, kept = self.warm.len(), "memory: idle conversations gave back");
+            tracing::info!(bytes = %given_back, rested = rested.len(), "memory: idle conversations gave back");
         }
     }
 
@@ -86,10 +88,14 @@ impl Scheduler {
 
     fn refuse_newest(&mut self) -> bool {
         let Some(waiting) = self.take_newest_waiting() else { return false };
-        let refusal = Refusal::of_pressure();
+        let refusal = self.refusal_of_pressure();
         self.counters.refused(refusal.reason);
         waiting.outbox.end(Event::Failed(refusal.into()));
         true
+    }
+
+    fn refusal_of_pressure(&self) -> Refusal {
+        Refusal { retry_after: self.next_end(), ..Refusal::of_pressure() }
     }
 
     fn end_newest(&mut self) {
@@ -100,7 +106,8 @@ impl Scheduler {
         let mut record = record.clone();
         record.truncate(held);
         self.save_before_it_goes(bank, &record, SaveReason::Evict);
-        self.retire(vec![(index, End::Fault(RequestFault::Memory(Refusal::of_pressure())))]);
+        let refusal = self.refusal_of_pressure();
+        self.retire(vec![(index, End::Fault(RequestFault::Memory(refusal)))]);
         if self.warm.holds(bank) {
             self.give_up(bank);
         }
@@ -115,7 +122,8 @@ impl Scheduler {
         let now = Instant::now();
         while let Some(waiting) = self.take_waiting_since(now.checked_sub(limit)) {
             self.counters.failed.add(1);
-            waiting.outbox.end(Event::Failed(RequestFault::QueuedTooLong { limit }));
+            let wait = self.counters.time_for(self.waiting_count() + 1);
+            waiting.outbox.end(Event::Failed(RequestFault::QueuedTooLong { limit, wait }));
         }
     }
 }

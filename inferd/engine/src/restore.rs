@@ -161,7 +161,8 @@ impl Scheduler {
         match (whole, import.bank) {
             (Ok(_), Some(bank)) if self.model.frontier(bank) == Some(Tokens(record.tokens().len() as u32)) => {
                 let held = self.held(bank);
-                self.warm.keep(Warm { bank, record, held, origin: Origin::Disk(kept), grace: None });
+                let (origin, used) = (Origin::Disk(kept), self.watch.now());
+                self.warm.keep(Warm { bank, record, held, origin, grace: None, used, trimmed: false });
             }
             (failed, bank) => {
                 bank.into_iter().for_each(|bank| self.model.close_bank(bank));

@@ -9,6 +9,7 @@ pub(crate) use draw::Outcome;
 use crate::admit::Origin;
 use crate::chooser::Chooser;
 use crate::clock::Clock;
+use crate::foresight::ToDo;
 use crate::limits::{DECODE_ROWS_MAX, PROMPT_LOGPROBS_ROWS};
 use crate::outbox::{Outbox, Undelivered};
 use crate::output::Output;
@@ -179,6 +180,17 @@ impl Running {
     /// Tokens in the bank.
     pub(crate) fn computed(&self) -> usize {
         self.computed
+    }
+
+    /// Answer tokens so far.
+    pub(crate) fn answered(&self) -> usize {
+        self.output.completion_tokens().index()
+    }
+
+    /// What it has yet to do.
+    pub(crate) fn left(&self) -> ToDo {
+        let (prompt, answered) = (self.prompt_tokens.saturating_sub(self.computed), self.answered());
+        ToDo { prompt, answered, answer: self.tokens_left as usize }
     }
 
     /// Stops for a moment when so many tokens are in the bank.

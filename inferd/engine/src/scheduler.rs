@@ -7,6 +7,7 @@ use crate::admit::{self, Choice, Origin};
 use crate::clock::Watch;
 use crate::disk::DiskBanks;
 use crate::follow::{self, Following};
+use crate::foresight::Foresight;
 use crate::funding::Funded;
 use crate::limits::{CHARGED_MORE, HELD_PASSED_MAX};
 use crate::outbox::Outbox;
@@ -65,8 +66,7 @@ pub(crate) struct Scheduler {
     pub(crate) counters: Arc<Counters>,
     pub(crate) bank_rates: BankRates,
     pace: Pace,
-    /// Idle conversations have given back what they can.
-    pub(crate) trimmed: bool,
+    foresight: Foresight,
     /// The guard's look that was last acted upon.
     pub(crate) relieved: u64,
     pub(crate) device_is_lost: bool,
@@ -106,6 +106,7 @@ impl Scheduler {
         let pace = Pace::new(options.prefill_rows.unwrap_or(loaded.model.info().prefill_rows), options.step_target);
         let mut scheduler = Scheduler {
             pace,
+            foresight: Foresight::default(),
             speculation: Speculation::new(options.speculation, loaded.model.as_ref()),
             taken: Vec::new(),
             bank_rates: BankRates::of(loaded.model.as_ref()),
@@ -122,7 +123,6 @@ impl Scheduler {
             parked,
             restoring: Vec::new(),
             counters: Arc::default(),
-            trimmed: false,
             relieved: 0,
             device_is_lost: false,
         };
@@ -166,12 +166,12 @@ impl Scheduler {
 
     /// One turn.
     pub(crate) fn turn(&mut self) {
-        self.trimmed = false;
         self.counters.note_work();
         self.drop_cancelled();
         self.turn_away_old();
         self.relieve();
         self.give_back_beside();
+        self.trim_rested();
         self.take_restored(Duration::ZERO);
         self.admit_waiting();
         self.lengthen_promises();
@@ -199,6 +199,22 @@ impl Scheduler {
         } else {
             Load::Nothing
         }
+    }
+
+    /// Requests that wait.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How long it will be until the first of those that run has ended, by how long steps and answers took so far;
+    /// nothing when nothing runs or was measured.
+    pub(crate) fn next_end(&self) -> Option<Duration> {
+        self.running.iter().filter_map(|running| self.foresight.until_end(running.left())).min()
+    }
+
+    fn next_end_but(&self, index: usize) -> Option<Duration> {
+        let others = self.running.iter().enumerate().filter(|&(other, _)| other != index);
+        others.filter_map(|(_, running)| self.foresight.until_end(running.left())).min()
     }
 
     /// Takes the request that came last, if any waits.
@@ -279,7 +295,8 @@ impl Scheduler {
         }
         let Waiting { request, outbox, submitted, slot, span, .. } = waiting;
         let model = self.model.as_mut();
-        let seat = admit::seat(model, &self.running, &mut self.warm, &request.prompt, choice);
+        let now = self.watch.now();
+        let seat = admit::seat(model, &self.running, &mut self.warm, &request.prompt, choice, now);
         self.counters.admitted(seat.reuse, seat.cached);
         let context = self.model.info().context;
         let stored = self.stored(&seat.prompt, Tokens(seat.cached as u32));
@@ -391,7 +408,8 @@ impl Scheduler {
             return ended.push((index, running.run_out(&self.tokenizer)));
         }
         let fits = Tokens(running.computed() as u32);
-        let refusal = Refusal { reason: Reason::LiveHeadroom, deficit: missing, max_admissible_tokens: fits };
+        let (reason, retry_after) = (Reason::LiveHeadroom, self.next_end_but(index));
+        let refusal = Refusal { reason, deficit: missing, max_admissible_tokens: fits, retry_after };
         ended.push((index, End::Fault(RequestFault::Memory(refusal))));
     }
 
@@ -418,6 +436,7 @@ impl Scheduler {
         };
         let (decoded, computed) = (rows(true), rows(false));
         self.pace.took(decoded, computed, time);
+        self.foresight.took(decoded > 0, computed, time);
         if let Some(speculation) = self.speculation.as_mut().filter(|_| computed == 0) {
             speculation.took(decoded, time);
         }
@@ -463,6 +482,9 @@ impl Scheduler {
         let grace_ends = self.watch.now() + self.options.grace;
         for (removed, (index, end)) in ended.into_iter().enumerate() {
             self.counters.ended(&end);
+            if let End::Finished(..) = end {
+                self.foresight.answered(self.running[index - removed].answered());
+            }
             let running = self.running.remove(index - removed);
             self.counters.running.set(self.running.len());
             let is_cut = running.is_cut_on_disk(&end);
@@ -482,8 +504,9 @@ impl Scheduler {
             Some(record) if self.model.checkpoint(bank).is_ok() => {
                 self.leave_to_memory(bank, &record, is_cut);
                 let held = self.held(bank);
+                let used = self.watch.now();
                 let grace = awaited_from.map(|from| Grace { until: grace_ends, from });
-                self.warm.keep(Warm { bank, record, held, origin: Origin::Here, grace });
+                self.warm.keep(Warm { bank, record, held, origin: Origin::Here, grace, used, trimmed: false });
                 self.give_back_beside();
             }
             _ => self.model.close_bank(bank),

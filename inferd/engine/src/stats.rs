@@ -9,7 +9,7 @@ use ds4_governor::{Governor, Reason};
 use ds4_parking::Stats as ParkedStats;
 use ds4_units::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 macro_rules! counters {
@@ -85,7 +85,7 @@ counters! {
     reclaimed_banks,
     /// Bytes they held.
     reclaimed_bytes,
-    /// Times that idle conversations were asked for what they do not need.
+    /// Times that an idle conversation was asked for what it does not need.
     trims,
     /// Bytes they gave back.
     trimmed_bytes,
@@ -122,7 +122,7 @@ impl Counter {
         self.0.store(value as u64, Ordering::Relaxed);
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -136,23 +136,34 @@ struct Turnover {
     usual: Option<f64>,
 }
 
+impl Turnover {
+    fn admissions(&mut self, count: usize, others_wait: bool, now: Instant) {
+        if let Some(last) = self.last.filter(|_| count > 0) {
+            let gap = (now - last).as_secs_f64() / count as f64;
+            self.usual = Some(self.usual.map_or(gap, |usual| usual * 0.8 + gap * 0.2));
+            self.last = None;
+        }
+        self.last = if others_wait { self.last.or(Some(now)) } else { None };
+    }
+
+    fn time_for(&self, requests: usize) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.usual? * requests as f64).ok()
+    }
+}
+
 impl Counters {
     /// So many requests have got their banks, and others still wait or not.
     pub(crate) fn admissions(&self, count: usize, others_wait: bool) {
-        let mut turnover = self.turnover.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if let Some(last) = turnover.last.filter(|_| count > 0) {
-            let gap = (now - last).as_secs_f64() / count as f64;
-            turnover.usual = Some(turnover.usual.map_or(gap, |usual| usual * 0.8 + gap * 0.2));
-            turnover.last = None;
-        }
-        turnover.last = if others_wait { turnover.last.or(Some(now)) } else { None };
+        self.turnover().admissions(count, others_wait, Instant::now());
     }
 
     /// How long it takes until so many requests have got their banks; nothing when that was never seen.
     pub(crate) fn time_for(&self, requests: usize) -> Option<Duration> {
-        let turnover = *self.turnover.lock().unwrap_or_else(PoisonError::into_inner);
-        Duration::try_from_secs_f64(turnover.usual? * requests as f64).ok()
+        self.turnover().time_for(requests)
+    }
+
+    fn turnover(&self) -> MutexGuard<'_, Turnover> {
+        self.turnover.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn work(&self) -> Work {
@@ -265,5 +276,30 @@ impl Observatory {
     /// The memory account.
     pub fn governor(&self) -> &Governor {
         &self.governor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_is_foreseen_by_how_often_banks_came_free_while_others_waited() {
+        let (mut turnover, start) = (Turnover::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        // Whoever gets a bank at once says nothing about waiting.
+        turnover.admissions(3, false, at(0));
+        turnover.admissions(1, true, at(100));
+        assert_eq!(turnover.time_for(1), None);
+        // Two got theirs 8 seconds after somebody began to wait: one in 4 seconds.
+        turnover.admissions(0, true, at(105));
+        turnover.admissions(2, true, at(108));
+        assert_eq!(turnover.time_for(3), Some(Duration::from_secs(12)));
+        // Slower now, by a fifth of the difference.
+        turnover.admissions(1, false, at(117));
+        assert_eq!(turnover.time_for(1), Some(Duration::from_secs(5)));
+        // Nobody waited meanwhile.
+        turnover.admissions(1, true, at(900));
+        assert_eq!(turnover.time_for(1), Some(Duration::from_secs(5)));
     }
 }

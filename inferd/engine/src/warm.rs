@@ -9,12 +9,16 @@ use std::time::Instant;
 pub(crate) struct Warm {
     pub(crate) bank: BankId,
     pub(crate) record: PromptRecord,
-    /// Memory of the bank, which changes only where [`WarmBanks::now_holds`] says so.
+    /// Memory of the bank, which changes only where [`WarmBanks::was_trimmed`] says so.
     pub(crate) held: Bytes,
     /// Where it came from, until something is computed with it.
     pub(crate) origin: Origin,
     /// Somebody is about to go on from it.
     pub(crate) grace: Option<Grace>,
+    /// When it was last used.
+    pub(crate) used: Instant,
+    /// It has given back what its next turn does not need, and has not been used since.
+    pub(crate) trimmed: bool,
 }
 
 /// An answer that ended with tool calls: its client runs them and comes back, so its bank goes to nobody else meanwhile.
@@ -67,12 +71,17 @@ impl WarmBanks {
         self.banks.push(warm);
     }
 
-    /// The memory of a bank has changed.
-    pub(crate) fn now_holds(&mut self, bank: BankId, held: Bytes) {
+    /// A bank has given back what it could, and holds so much now.
+    pub(crate) fn was_trimmed(&mut self, bank: BankId, held: Bytes) {
         if let Some(warm) = self.banks.iter_mut().find(|warm| warm.bank == bank) {
             self.held = Bytes(self.held.0 - warm.held.0 + held.0);
-            warm.held = held;
+            (warm.held, warm.trimmed) = (held, true);
         }
+    }
+
+    /// Banks that were not used since `then` and may have something to give back.
+    pub(crate) fn untrimmed_since(&self, then: Instant) -> Vec<BankId> {
+        self.banks.iter().filter(|warm| !warm.trimmed && warm.used <= then).map(|warm| warm.bank).collect()
     }
 
     /// The kept bank of this name.
@@ -127,8 +136,9 @@ impl WarmBanks {
     }
 
     /// Marks a bank as just used; `continued` when that was what it was kept for.
-    pub(crate) fn touch(&mut self, bank: BankId, continued: bool) {
+    pub(crate) fn touch(&mut self, bank: BankId, continued: bool, now: Instant) {
         if let Some(mut warm) = self.take(bank) {
+            (warm.used, warm.trimmed) = (now, false);
             warm.grace = warm.grace.filter(|_| !continued);
             self.keep(warm);
         }

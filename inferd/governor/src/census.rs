@@ -122,6 +122,11 @@ impl Charge {
         (self.requested, self.committed) = (requested, committed);
     }
 
+    /// What the memory is used for.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
     /// Bytes the allocator took.
     pub fn committed(&self) -> Bytes {
         self.committed

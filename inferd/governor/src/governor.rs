@@ -1,8 +1,8 @@
 //! The account behind one lock, so that two requests never spend the same bytes.
 
 use crate::{
-    Census, Claim, Consumer, Floors, Lease, Leases, Observation, Pressure, Quote, Residual, Source, Status, Verdict,
-    evaluate,
+    BankPlan, Census, Claim, Consumer, Floors, Lease, Leases, Observation, Pressure, Quote, Residual, Source, Status,
+    Verdict, evaluate,
 };
 use ds4_units::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,7 @@ struct Account {
     looks: Looks,
     strain: (Pressure, u64),
     reconciled: Option<Reconciled>,
+    plan: Option<BankPlan>,
 }
 
 /// What the last comparison of the account with the machine found, and how many found too much.
@@ -81,8 +82,21 @@ impl Governor {
             looks: Looks::default(),
             strain: (Pressure::None, 0),
             reconciled: None,
+            plan: None,
         };
         Governor { account: Arc::new(Mutex::new(account)), census }
+    }
+
+    /// The same with the plan that was made for its conversations.
+    #[must_use]
+    pub fn with_plan(self, plan: BankPlan) -> Governor {
+        self.lock().plan = Some(plan);
+        self
+    }
+
+    /// How many conversations there may be, and why; nothing where nothing was planned.
+    pub fn plan(&self) -> Option<BankPlan> {
+        self.lock().plan.clone()
     }
 
     /// Decides on a claim and, when it is admitted, makes the promise in the same breath.

@@ -3,6 +3,12 @@
 //!
 //! Everything that can grow while the worker serves asks here first. Nothing in this crate reads the machine or a
 //! clock: an [`Observation`] is handed in, so that every decision can be repeated from the numbers it carries.
+//!
+//! What a governor might have and this one has not, because something else makes it needless:
+//! - a floor that changes while a worker runs: there are no administrative endpoints, and a worker is exchanged for one with
+//!   another floor in well under a second, with its weights and, where a keeper runs, its conversations;
+//! - memory that is mapped ahead of the step that needs it: a conversation's pieces grow with it, from 2 to 64 MiB, so that
+//!   one is mapped once in some hundred tokens or more.
 
 mod census;
 mod class;

@@ -3,6 +3,7 @@
 use crate::class::labels;
 use crate::{Quote, Verdict};
 use ds4_units::{Bytes, Tokens};
+use std::time::Duration;
 
 labels! {
     /// Why, as metrics and clients spell it.
@@ -39,6 +40,8 @@ pub struct Refusal {
     pub deficit: Bytes,
     /// Tokens, prompt and answer together, that would have been admitted.
     pub max_admissible_tokens: Tokens,
+    /// When there may be room, as far as that is known: when what runs now has ended.
+    pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
@@ -52,12 +55,13 @@ impl Refusal {
             Verdict::Unsupported => Reason::Unsupported,
             Verdict::Fault => Reason::Fault,
         };
-        Some(Refusal { reason, deficit: quote.deficit, max_admissible_tokens })
+        Some(Refusal { reason, deficit: quote.deficit, max_admissible_tokens, retry_after: None })
     }
 
     /// The refusal while the machine is running out of memory.
     pub fn of_pressure() -> Refusal {
-        Refusal { reason: Reason::Pressure, deficit: Bytes::ZERO, max_admissible_tokens: Tokens(0) }
+        let (deficit, max_admissible_tokens) = (Bytes::ZERO, Tokens(0));
+        Refusal { reason: Reason::Pressure, deficit, max_admissible_tokens, retry_after: None }
     }
 
     fn text(&self) -> String {
@@ -65,8 +69,8 @@ impl Refusal {
         let deficit = self.deficit;
         match self.reason {
             Reason::ClassBudget => format!(
-                "the conversation needs {deficit} more than conversations may hold here; with at most {tokens} tokens, \
-                 prompt and answer together, it fits"
+                "the conversation needs {deficit} more than all conversations may hold here, whoever ends; with at most \
+                 {tokens} tokens, prompt and answer together, it fits"
             ),
             Reason::LiveHeadroom => format!(
                 "{deficit} of memory are missing now; try again later, or with at most {tokens} tokens, prompt and \

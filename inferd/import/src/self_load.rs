@@ -34,6 +34,8 @@ pub struct SelfLoaded {
     pub identity: ContentRoot,
     /// How loading went.
     pub report: LoadReport,
+    /// Memory behind them, with what lies between tensors.
+    pub memory: Bytes,
 }
 
 /// Why a model cannot be loaded.
@@ -81,11 +83,12 @@ pub fn self_load(model: &Model, options: &SelfLoadOptions<'_>) -> Result<SelfLoa
     let memory = destination.memory();
     let mut resident = load(&plan, &[(Role::Base, model)], &load_options, &*memory, &reading)?;
     let identity = resident.identities.swap_remove(0).1.root;
+    let behind = Bytes(plan.ranges.iter().map(|range| range.allocated.0).sum());
     let ranges = resident.ranges.into_iter().map(|range| options.device.map_own(range));
     let ranges = ranges.collect::<Result<Vec<_>, MapError>>()?;
     let tensors = plan.models.iter().flat_map(|model| &model.tensors).map(|tensor| placed(&plan, tensor));
     let weights = weights(&ranges, tensors).map_err(|tensor| SelfLoadError::Unresolved { tensor })?;
-    Ok(SelfLoaded { weights, identity, report: resident.report })
+    Ok(SelfLoaded { weights, identity, report: resident.report, memory: behind })
 }
 
 /// Where the plan has a tensor.

@@ -1,7 +1,7 @@
 //! The contract between a model family and the engine: steps over banks.
 
 use crate::{Adopted, BankFormat, BankImage, ImageCheck, Import, Parcel, StepBatch, StepLogits};
-use ds4_units::{BankId, Bytes, TokenId, TokenPos, Tokens};
+use ds4_units::{BankId, Bytes, MemoryUse, TokenId, TokenPos, Tokens};
 use std::sync::Arc;
 
 /// What the rest of the worker may know about a loaded model.
@@ -227,8 +227,8 @@ pub trait Model: Send {
     /// Gives back memory that a bank which rests does not need for going on: old checkpoints, room for steps to come.
     fn trim(&mut self, _bank: BankId) {}
 
-    /// Memory of the device beyond weights and banks, by what it is for.
-    fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
+    /// Memory of the device beyond lent weights and banks, by what it is for, and of the host for copies from and to it.
+    fn device_memory(&self) -> Vec<(MemoryUse, Bytes)> {
         Vec::new()
     }
 

@@ -28,7 +28,7 @@ use crate::step::Step;
 use crate::{Matrix, Rows};
 use ds4_gpu::MemoryPiece;
 use ds4_gpu::cuda::Gpu;
-use ds4_units::Bytes;
+use ds4_units::{Bytes, MemoryUse};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -105,11 +105,12 @@ impl<F: KvFormat> Backend for Cuda<F> {
     const PREFILL_ROWS: usize = 4096;
     const REPLAY_ROWS: usize = few::ROWS_MAX;
 
-    fn memory(&self) -> Vec<(&'static str, Bytes)> {
+    fn memory(&self) -> Vec<(MemoryUse, Bytes)> {
         vec![
-            ("activations of the largest step so far", self.device.arena_bytes()),
-            ("recordings of steps", self.device.recorded_bytes()),
-            ("small weights copied for this process", self.device.copied_bytes()),
+            (MemoryUse::Activations, self.device.arena_bytes()),
+            (MemoryUse::Recordings, self.device.recorded_bytes()),
+            (MemoryUse::SmallWeights, self.device.copied_bytes()),
+            (MemoryUse::Staging, self.device.staging_bytes()),
         ]
     }
 

@@ -130,6 +130,11 @@ impl Device {
         self.recorded.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Pinned memory that steps' metadata and results pass through.
+    pub(crate) fn staging_bytes(&self) -> Bytes {
+        Bytes((lock(&self.download).as_slice().len() + lock(&self.step).pinned_bytes()) as u64)
+    }
+
     /// Memory that recordings took.
     pub(crate) fn recorded_bytes(&self) -> Bytes {
         Bytes(self.recorded.load(Ordering::Relaxed))

@@ -76,6 +76,11 @@ impl StepMemory {
         })
     }
 
+    /// Bytes on the host's side.
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        self.pinned.as_slice().len()
+    }
+
     pub(crate) fn view(&self) -> StepView {
         self.view
     }

@@ -31,7 +31,7 @@ use crate::rope::{Rope, Rotation};
 use crate::step::Step;
 use crate::{Matrix, Rows};
 use ds4_gpu::MemoryPiece;
-use ds4_units::Bytes;
+use ds4_units::{Bytes, MemoryUse};
 use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -74,8 +74,8 @@ impl<F: KvFormat> Backend for Cpu<F> {
     const PREFILL_ROWS: usize = 512;
     const REPLAY_ROWS: usize = 64;
 
-    fn memory(&self) -> Vec<(&'static str, Bytes)> {
-        vec![("activations", self.workspace.made())]
+    fn memory(&self) -> Vec<(MemoryUse, Bytes)> {
+        vec![(MemoryUse::Activations, self.workspace.made())]
     }
 
     fn memory_to_come(&self) -> Bytes {

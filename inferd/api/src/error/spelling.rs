@@ -1,6 +1,6 @@
 //! How each protocol spells an error.
 
-use super::{ApiError, Kind, RETRY_QUEUE_S};
+use super::{ApiError, Kind, RETRY_MEMORY_S, seconds};
 use axum::body::Body;
 use axum::response::Response;
 use ds4_governor::Reason;
@@ -52,8 +52,8 @@ impl ApiError {
                 headers.insert(header::RETRY_AFTER, retry_after_s.into());
             }
             Kind::Memory(refusal) if refusal.reason.retryable() => {
-                let seconds = if refusal.reason == Reason::ObsRetry { 1 } else { RETRY_QUEUE_S };
-                headers.insert(header::RETRY_AFTER, seconds.into());
+                let unknown = if refusal.reason == Reason::ObsRetry { 1 } else { RETRY_MEMORY_S };
+                headers.insert(header::RETRY_AFTER, refusal.retry_after.map_or(unknown, seconds).into());
             }
             Kind::Invalid { .. } | Kind::ContextOverflow { .. } | Kind::ContinuationLost | Kind::Memory(_) => {
                 headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));

@@ -90,3 +90,29 @@ async fn a_full_queue_says_when_to_come_back() {
     server.controls().release();
     drop((running, waiting));
 }
+
+#[tokio::test]
+async fn a_full_queue_says_how_long_it_takes_as_soon_as_that_was_seen() {
+    let server = Server::with_banks("ok", settings(), 1);
+    let engine = server.bench.engine.handle();
+    server.controls().hold();
+    let mut waiting: Vec<_> = (0..4).map(|_| server.bench.submit(server.bench.request("run", 1))).collect();
+    server.controls().wait_for_steps(1);
+    server.controls().allow(1);
+    server.controls().wait_for_steps(2);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // The second ends, and the third gets its bank after it has waited for a tenth of a second.
+    server.controls().allow(1);
+    server.controls().wait_for_steps(3);
+    while let Ok(stream) = engine.submit(server.bench.request("wait", 1)) {
+        waiting.push(stream);
+    }
+    let wait = engine.expected_wait().expect("it was seen");
+    assert!(wait > 25 * Duration::from_secs(1), "257 requests that take a tenth of a second at least: {wait:?}");
+    let reply = server.post(HELLO).await;
+    assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
+    let seconds: u64 = reply.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert_eq!(seconds, (wait.as_secs_f64().ceil() as u64).min(120));
+    server.controls().release();
+    drop(waiting);
+}

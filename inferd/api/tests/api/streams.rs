@@ -158,11 +158,27 @@ async fn a_client_that_leaves_before_a_whole_reply_stops_its_row_too() {
 async fn a_stream_that_is_refused_for_memory_has_the_status_and_names_what_fits() {
     let server = Server::with_room("ok", 100);
     let refused = server.post(body(json!({"max_tokens": 93}))).await;
-    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text);
-    assert!(refused.headers.contains_key("retry-after"));
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.text);
+    assert_eq!(
+        (refused.headers.get("retry-after"), &refused.headers["x-should-retry"]),
+        (None, &"false".parse().unwrap())
+    );
     let error = serde_json::from_str::<Value>(&refused.text).unwrap();
-    assert_eq!(error["error"]["code"], "live_headroom");
+    assert_eq!((&error["error"]["code"], &error["error"]["retryable"]), (&json!("class_budget"), &json!(false)));
     assert_eq!(error["error"]["max_admissible_tokens"], 100);
+    // What was planned, and somebody else has now.
+    server.controls().others_take(1);
+    std::thread::sleep(Duration::from_millis(60));
+    let refused = server.post(body(json!({"max_tokens": 92}))).await;
+    assert_eq!(
+        (refused.status, &refused.headers["retry-after"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &"30".parse().unwrap())
+    );
+    let error = serde_json::from_str::<Value>(&refused.text).unwrap();
+    assert_eq!((&error["error"]["code"], &error["error"]["retryable"]), (&json!("live_headroom"), &json!(true)));
+    assert_eq!(error["error"]["max_admissible_tokens"], 99);
+    server.controls().others_take(0);
+    std::thread::sleep(Duration::from_millis(60));
     // Of those the prompt has 8.
     let fits = server.post(body(json!({"max_tokens": 92}))).await;
     assert_eq!(fits.status, StatusCode::OK, "{}", fits.text);

@@ -7,7 +7,7 @@ use ds4_model::{
     BankError, BankFormat, BankImage, LogitsWanted, Model, ModelInfo, Segment, StepBatch, StepError, StepLogits,
     StepSize,
 };
-use ds4_units::{BankId, Bytes, TokenId, Tokens};
+use ds4_units::{BankId, Bytes, MemoryUse, TokenId, Tokens};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -65,6 +65,11 @@ impl Device {
         Bytes(pages.limit.saturating_sub(pages.in_use) as u64 * PAGE)
     }
 
+    /// A page is lost: nobody holds it, and nobody has it.
+    pub(super) fn lose_page(&self) {
+        self.pages().in_use += 1;
+    }
+
     pub(super) fn asked(&self) -> u64 {
         self.pages().asked
     }
@@ -109,11 +114,13 @@ struct Bank {
     pages: Vec<usize>,
     tokens: usize,
     checkpoints: BTreeSet<usize>,
+    /// What checkpoints are in, all of a bank together.
+    remembers: Option<usize>,
 }
 
 impl Bank {
     fn new(device: &Device) -> Bank {
-        Bank { device: device.clone(), pages: Vec::new(), tokens: 0, checkpoints: BTreeSet::new() }
+        Bank { device: device.clone(), pages: Vec::new(), tokens: 0, checkpoints: BTreeSet::new(), remembers: None }
     }
 
     /// Memory for so many tokens, or as much as before.
@@ -137,6 +144,23 @@ impl Bank {
         }
     }
 
+    /// Whether there is memory for checkpoints.
+    fn has_checkpoints(&mut self) -> bool {
+        self.remembers = self.remembers.or_else(|| self.device.take());
+        self.remembers.is_some()
+    }
+
+    fn forget(&mut self) {
+        self.checkpoints.clear();
+        if let Some(page) = self.remembers.take() {
+            self.device.give_back(page);
+        }
+    }
+
+    fn held(&self) -> Bytes {
+        Bytes((self.pages.len() + usize::from(self.remembers.is_some())) as u64 * PAGE)
+    }
+
     fn write(&mut self, token: TokenId) {
         let (page, at) = (self.pages[self.tokens / PAGE_TOKENS], self.tokens % PAGE_TOKENS);
         self.device.pages().contents[page][at] = token.0;
@@ -153,7 +177,10 @@ impl Bank {
         let mut copy = Bank::new(&self.device);
         copy.ensure(to)?;
         self.read()[..to].iter().for_each(|&token| copy.write(TokenId(token)));
-        copy.checkpoints = self.checkpoints.range(..=to).copied().collect();
+        // Without memory for them a copy has none.
+        if self.checkpoints.range(..=to).next().is_some() && copy.has_checkpoints() {
+            copy.checkpoints = self.checkpoints.range(..=to).copied().collect();
+        }
         Ok(copy)
     }
 }
@@ -161,7 +188,13 @@ impl Bank {
 impl Drop for Bank {
     fn drop(&mut self) {
         self.shrink(0);
+        self.forget();
     }
+}
+
+/// What a conversation costs: its tokens, and its checkpoints.
+pub(super) fn price(tokens: Tokens) -> Bytes {
+    Bytes((tokens.index().div_ceil(PAGE_TOKENS) + 1) as u64 * PAGE)
 }
 
 /// The token that follows these.
@@ -285,6 +318,9 @@ impl Model for PagedModel {
 
     fn checkpoint(&mut self, bank: BankId) -> Result<(), BankError> {
         let held = self.banks.get_mut(&bank).ok_or(BankError::UnknownBank(bank))?;
+        if !held.has_checkpoints() {
+            return Err(BankError::Device { problem: "no page is left for checkpoints".into() });
+        }
         held.checkpoints.insert(held.tokens);
         Ok(())
     }
@@ -315,8 +351,11 @@ impl Model for PagedModel {
         Ok((self.insert(copy), at))
     }
 
-    fn trim(&mut self, _bank: BankId) {
+    fn trim(&mut self, bank: BankId) {
         self.device.count();
+        if let Some(bank) = self.banks.get_mut(&bank) {
+            bank.forget();
+        }
     }
 
     fn bank_format(&self) -> BankFormat {
@@ -333,7 +372,7 @@ impl Model for PagedModel {
     }
 
     fn resident_bytes(&self, bank: BankId) -> Result<Bytes, BankError> {
-        Ok(Bytes(self.bank(bank)?.pages.len() as u64 * PAGE))
+        Ok(self.bank(bank)?.held())
     }
 
     fn activations(&mut self, size: StepSize) -> Result<Bytes, StepError> {
@@ -350,8 +389,8 @@ impl Model for PagedModel {
         Ok(())
     }
 
-    fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
-        vec![("steps", Bytes(self.steps.pages().count() as u64 * PAGE))]
+    fn device_memory(&self) -> Vec<(MemoryUse, Bytes)> {
+        vec![(MemoryUse::Activations, Bytes(self.steps.pages().count() as u64 * PAGE))]
     }
 
     fn device_memory_to_come(&self) -> Bytes {
@@ -360,6 +399,6 @@ impl Model for PagedModel {
     }
 
     fn price(&self, tokens: Tokens) -> Bytes {
-        Bytes(tokens.index().div_ceil(PAGE_TOKENS) as u64 * PAGE)
+        price(tokens)
     }
 }

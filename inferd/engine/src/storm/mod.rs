@@ -12,17 +12,19 @@ mod vocabulary;
 
 use crate::engine::Queue;
 use crate::scheduler::{Load, Scheduler};
-use crate::{Account, EngineOptions, Event, EventStream, GenerateRequest, Keep, RequestFault, Sampling, Stores, Watch};
+use crate::{
+    Account, EngineOptions, Event, EventStream, GenerateRequest, IDLE_TRIM, Keep, RequestFault, Sampling, Stores, Watch,
+};
 use codec::PlainCodec;
-use device::{CONTEXT, Device, PAGE, PAGE_ROWS, PAGE_TOKENS, PagedModel, RECORDINGS, follows};
-use ds4_governor::{Census, Consumer, Domain, Floors, Governor, Observation, Pressure, Reason, Source};
+use device::{CONTEXT, Device, PAGE, PAGE_ROWS, PAGE_TOKENS, PagedModel, RECORDINGS, follows, price};
+use ds4_governor::{Census, Consumer, Domain, Floors, Governor, Observation, Pressure, Reason, Source, plan_banks};
 use ds4_model::{LoadedModel, Model, PromptCodec, PromptRecord, StepSize, Tokenizer};
 use ds4_units::{Bytes, TokenId, Tokens};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Stays free, in pages.
 const FLOOR: usize = 2;
@@ -42,6 +44,28 @@ struct Asked {
     max_tokens: u32,
 }
 
+/// Time as a storm lets it pass.
+#[derive(Clone)]
+struct Time(Arc<Mutex<Instant>>);
+
+impl Default for Time {
+    fn default() -> Time {
+        // There is a time before the first.
+        Time(Arc::new(Mutex::new(Instant::now() + IDLE_TRIM)))
+    }
+}
+
+impl Time {
+    fn watch(&self) -> Watch {
+        let now = self.0.clone();
+        Watch::new(move || *now.lock().unwrap())
+    }
+
+    fn pass(&self, seconds: u64) {
+        *self.0.lock().unwrap() += Duration::from_secs(seconds);
+    }
+}
+
 /// How requests ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ends {
@@ -57,6 +81,7 @@ struct Storm {
     device: Device,
     census: Census,
     governor: Governor,
+    time: Time,
     codec: Arc<PlainCodec>,
     tokenizer: Arc<Tokenizer>,
     scheduler: Scheduler,
@@ -64,18 +89,21 @@ struct Storm {
     asked: Vec<Asked>,
     ends: Ends,
     operations: u64,
+    /// How often workers that died had trimmed a conversation, and what that brought.
+    trimmed: (u64, u64),
 }
 
 impl Storm {
     fn new(seed: u64, device: Device) -> Storm {
-        let (census, tokenizer) = (Census::default(), Arc::new(vocabulary::tokenizer()));
+        let (census, time, tokenizer) = (Census::default(), Time::default(), Arc::new(vocabulary::tokenizer()));
         let codec = Arc::new(PlainCodec::new(tokenizer.clone()));
-        let (governor, scheduler) = worker(&device, &census, &tokenizer, &codec);
+        let (governor, scheduler) = worker(&device, &census, &time, &tokenizer, &codec);
         Storm {
             random: ChaCha8Rng::seed_from_u64(seed),
             device,
             census,
             governor,
+            time,
             codec,
             tokenizer,
             scheduler,
@@ -83,6 +111,7 @@ impl Storm {
             asked: Vec::new(),
             ends: Ends::default(),
             operations: 0,
+            trimmed: (0, 0),
         }
     }
 
@@ -188,8 +217,8 @@ impl Storm {
 
     fn turn(&mut self) {
         if self.scheduler.load() == Load::Nothing {
-            let quiet = Duration::from_secs(self.below(200) as u64);
-            self.scheduler.idle(quiet);
+            // Memory that others take and give back is not explained by this account.
+            self.scheduler.idle(Duration::ZERO);
         } else {
             self.scheduler.turn();
         }
@@ -204,9 +233,28 @@ impl Storm {
         Bytes(leases.get(Consumer::BatchBanks).resident.0 + leases.get(Consumer::Prewarm).resident.0)
     }
 
+    /// Nobody asks for anything, nobody else takes memory, and the account is compared with the device.
+    fn settle(&mut self) {
+        self.device.limit_to(PAGES);
+        if self.scheduler.load() == Load::Nothing {
+            self.scheduler.idle(Duration::from_secs(2));
+        }
+    }
+
+    fn trimmed(&self) -> (u64, u64) {
+        let counters = &self.scheduler.counters;
+        (self.trimmed.0 + counters.trims.get(), self.trimmed.1 + counters.trimmed_bytes.get())
+    }
+
+    fn flagged(&self) -> u64 {
+        self.governor.reconciliation().map_or(0, |found| found.flagged)
+    }
+
     /// The worker dies, and another one starts.
     fn crash(&mut self) {
-        let (governor, scheduler) = worker(&self.device, &Census::default(), &self.tokenizer, &self.codec);
+        self.trimmed = self.trimmed();
+        assert_eq!(self.flagged(), 0, "the account explains every page");
+        let (governor, scheduler) = worker(&self.device, &Census::default(), &self.time, &self.tokenizer, &self.codec);
         drop(std::mem::replace(&mut self.scheduler, scheduler));
         assert_eq!(self.census.live(Domain::Device), Bytes::ZERO);
         self.census = governor.census().clone();
@@ -233,13 +281,15 @@ impl Storm {
                 let pages = FLOOR + self.below(PAGES);
                 self.device.limit_to(pages);
             }
-            310..320 => self.device.limit_to(PAGES),
+            310..319 => self.device.limit_to(PAGES),
+            319 => self.settle(),
             320..324 => {
                 let levels = [Pressure::None, Pressure::None, Pressure::Soft, Pressure::Hard];
                 let level = levels[self.below(4)];
                 self.governor.strained(level);
             }
-            324..330 => self.governor.strained(Pressure::None),
+            324..327 => self.governor.strained(Pressure::None),
+            327..330 => self.time.pass(IDLE_TRIM.as_secs() / 2),
             330 if self.below(40) == 0 => self.crash(),
             _ => self.turn(),
         }
@@ -256,6 +306,8 @@ impl Storm {
             turns += 1;
             assert!(turns < 100_000, "{} requests never end", self.asked.len());
         }
+        self.settle();
+        assert_eq!(self.flagged(), 0, "the account explains every page");
         self.scheduler.stop();
         assert_eq!(self.device.in_use(), Bytes::ZERO);
         assert_eq!((self.census.live(Domain::Device), self.census.faults()), (Bytes::ZERO, 0));
@@ -267,6 +319,7 @@ impl Storm {
 fn worker(
     device: &Device,
     census: &Census,
+    time: &Time,
     tokenizer: &Arc<Tokenizer>,
     codec: &Arc<PlainCodec>,
 ) -> (Governor, Scheduler) {
@@ -274,13 +327,16 @@ fn worker(
     let governor = Governor::new(floors, census.clone());
     let seen = device.clone();
     let observe = move || Observation::of(Source::CudaFree, seen.free());
-    let account = Account::new(governor.clone(), Box::new(observe), None);
     let mut model = PagedModel::new(device);
     // As at boot. One that fails here is tried again by the step that needs it.
     let _ = model.take_activations(STEP);
+    let to_come = Floors { substrate_outstanding: model.device_memory_to_come(), ..floors };
+    let free = Observation::of(Source::CudaFree, device.free());
+    let governor = governor.with_plan(plan_banks(&free, &to_come, Tokens(CONTEXT), price, None));
+    let account = Account::new(governor.clone(), Box::new(observe)).tolerating(Bytes(PAGE - 1));
     let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
     let options = EngineOptions { banks: 6, charged_tokens: Tokens(8), ..EngineOptions::default() };
-    (governor, Scheduler::new(loaded, options, account, Stores::default(), Watch::default()))
+    (governor, Scheduler::new(loaded, options, account, Stores::default(), time.watch()))
 }
 
 #[test]
@@ -289,10 +345,56 @@ fn a_million_operations_leave_nothing_behind() {
     while storm.operations + storm.device.operations() < 1_000_000 {
         storm.step();
     }
+    assert_eq!(storm.flagged(), 0, "the account explains every page");
+    let trimmed = storm.trimmed();
     let ends = storm.calm();
-    println!("{ends:?}");
+    println!("{ends:?}, trimmed {trimmed:?}");
+    assert!(trimmed.0 > 100 && trimmed.1 > 100 * PAGE, "{trimmed:?}");
     assert!(ends.finished > 10_000 && ends.stopped > 10, "{ends:?}");
     assert!(ends.refused.contains_key("live_headroom") && ends.refused.contains_key("pressure"), "{ends:?}");
+}
+
+#[test]
+fn a_page_that_is_lost_is_flagged_within_two_looks() {
+    let mut storm = Storm::new(7, Device::with_pages(PAGES));
+    storm.ask_for((0..9).collect(), 2);
+    while storm.scheduler.load() != Load::Nothing {
+        storm.turn();
+    }
+    (0..3).for_each(|_| storm.settle());
+    assert_eq!(storm.flagged(), 0);
+    storm.device.lose_page();
+    (0..2).for_each(|_| storm.settle());
+    let found = storm.governor.reconciliation().unwrap();
+    assert_eq!((found.residual.bytes, found.residual.flagged), (PAGE as i64, true));
+}
+
+#[test]
+fn a_conversation_that_rests_gives_back_what_it_need_not_have_whatever_others_do() {
+    let mut storm = Storm::new(7, Device::with_pages(PAGES));
+    let ask = |storm: &mut Storm, prompt: std::ops::Range<u32>, max_tokens| {
+        storm.ask_for(prompt.collect(), max_tokens);
+        while storm.scheduler.load() != Load::Nothing {
+            storm.turn();
+        }
+        storm.asked.pop();
+    };
+    // After some time, in which others ask something that nobody will go on from.
+    let after = |storm: &mut Storm, quarters: u64| {
+        storm.time.pass(quarters * IDLE_TRIM.as_secs() / 4);
+        ask(storm, 20..24, 2);
+        (storm.scheduler.warm.held().0 / PAGE, storm.scheduler.counters.trims.get())
+    };
+    ask(&mut storm, 0..9, 4);
+    assert_eq!(after(&mut storm, 3), (4, 0), "12 tokens, and checkpoints");
+    ask(&mut storm, 10..19, 4);
+    assert_eq!(after(&mut storm, 1), (7, 1), "only the first: the engine is as busy for both");
+    assert_eq!(after(&mut storm, 2), (7, 1), "what gave back and was not used since has nothing more");
+    assert_eq!(after(&mut storm, 1), (6, 2));
+    // It is used again, and has a checkpoint again.
+    ask(&mut storm, 0..9, 4);
+    let (held, trims) = after(&mut storm, 4);
+    assert_eq!((held < 12, trims > 2), (true, true), "{held} {trims}");
 }
 
 /// The same few hundred operations, with the allocations that fail.
@@ -332,9 +434,8 @@ fn what_the_plan_says_fits_is_admitted_in_full_and_not_one_token_more() {
         let device = Device::with_pages(pages);
         let steps = Bytes(STEP_PAGES as u64 * PAGE);
         let floors = Floors { floor: Bytes(FLOOR as u64 * PAGE), substrate_outstanding: steps };
-        let price = |tokens: Tokens| Bytes(tokens.index().div_ceil(PAGE_TOKENS) as u64 * PAGE);
         let observation = Observation::of(Source::CudaFree, device.free());
-        let plan = ds4_governor::plan_banks(&observation, &floors, Tokens(tokens), price, None);
+        let plan = plan_banks(&observation, &floors, Tokens(tokens), price, None);
         let mut storm = Storm::new(3, device);
         let fits = plan.full.fit.min(6);
         let prompt = |nth: usize| (0..tokens - 2).map(move |at| (at + nth as u32 * 5) % device::VOCABULARY as u32);
@@ -359,13 +460,15 @@ fn what_the_plan_says_fits_is_admitted_in_full_and_not_one_token_more() {
             }
         }
         assert_eq!((ends, storm.ends.finished), (fits, fits as u64));
-        let most = ((pages - FLOOR - STEP_PAGES) * PAGE_TOKENS).min(CONTEXT as usize - 1);
-        if most == (pages - FLOOR - STEP_PAGES) * PAGE_TOKENS {
+        // One page is for checkpoints.
+        let room = (pages - FLOOR - STEP_PAGES - 1) * PAGE_TOKENS;
+        let most = room.min(CONTEXT as usize - 1);
+        if most == room {
             storm.ask_for((0..most as u32).map(|at| at % 9).collect(), 1);
             storm.turn();
             let refused = storm.asked[0].stream.try_next();
             let Some(Event::Failed(RequestFault::Memory(refusal))) = refused else { panic!("{refused:?}") };
-            assert_eq!((refusal.reason, refusal.max_admissible_tokens.index()), (Reason::LiveHeadroom, most));
+            assert_eq!((refusal.reason, refusal.max_admissible_tokens.index()), (Reason::ClassBudget, most));
         }
     }
 }

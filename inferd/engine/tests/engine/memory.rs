@@ -3,7 +3,7 @@
 use crate::support::model::hash_rule;
 use crate::support::{Bench, Heard, hear};
 use ds4_engine::{EngineOptions, FinishReason, RequestFault};
-use ds4_governor::{Consumer, Governor, Lease, Reason};
+use ds4_governor::{Consumer, Governor, Lease, Reason, Verdict};
 use ds4_units::{Bytes, Tokens};
 use std::time::{Duration, Instant};
 
@@ -37,10 +37,32 @@ fn what_never_fits_is_refused_with_the_number_that_does() {
     let (bench, _) = bench(4);
     // 10 tokens with the one that begins a text, and 991 to draw: one too many.
     let refused = bench.complete(bench.request("nine more", 991));
-    assert_eq!(refusal(&refused), (Reason::LiveHeadroom, 1_000, 4));
+    assert_eq!(refusal(&refused), (Reason::ClassBudget, 1_000, 4));
     assert_eq!(bench.controls.banks_open(), 0);
     let fits = bench.complete(bench.request("nine more", 990));
     assert_eq!(fits.finished().usage.completion_tokens, Tokens(990));
+}
+
+#[test]
+fn what_nobodys_end_makes_room_for_is_refused_at_once_and_may_be_asked_for_again_where_it_was_planned() {
+    let (bench, governor) = bench(4);
+    bench.controls.others_take(300);
+    bench.controls.hold();
+    let runs = bench.submit(bench.request("nine more", 90));
+    let never = bench.submit(bench.request("nine also", 991));
+    let not_now = bench.submit(bench.request("nine also", 900));
+    let later = bench.submit(bench.request("nine also", 690));
+    bench.controls.allow(2);
+    assert_eq!(refusal(&hear(never)), (Reason::ClassBudget, 700, 4 * 301));
+    assert_eq!(refusal(&hear(not_now)), (Reason::LiveHeadroom, 700, 4 * 210));
+    let decisions = governor.decisions();
+    assert_eq!(decisions.count(Consumer::BatchBanks, Verdict::RefuseClass), 1);
+    bench.controls.release();
+    assert!(hear(runs).end.is_ok() && hear(later).end.is_ok());
+    // Others have given it back.
+    bench.controls.others_take(0);
+    std::thread::sleep(Duration::from_millis(60));
+    assert!(bench.complete(bench.request("nine also", 900)).end.is_ok());
 }
 
 #[test]

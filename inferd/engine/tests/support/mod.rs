@@ -11,7 +11,7 @@ use ds4_engine::{
     Account, DiskBanks, DiskOptions, Engine, EngineOptions, Event, EventStream, Finished, GenerateRequest, Keep,
     RequestFault, Sampling, Stores, SyncMode, Watch,
 };
-use ds4_governor::{Census, Floors, Governor, Observation, Source};
+use ds4_governor::{Census, Floors, Governor, Observation, Source, plan_banks};
 use ds4_model::{AnswerMemory, AnswerReader, Conversation, LoadedModel, Prompt, PromptCodec, PromptRecord, Tokenizer};
 use ds4_units::{Bytes, TokenId, Tokens};
 use model::{BYTES_PER_TOKEN, Controls, FakeModel, Rule};
@@ -35,14 +35,17 @@ impl Bench {
     /// A machine whose memory holds `room` tokens, above what must stay free.
     pub fn with_room(rule: Rule, context: u32, options: EngineOptions, room: u64) -> (Bench, Governor) {
         let floors = Floors { floor: Bytes(100), substrate_outstanding: Bytes::ZERO };
-        let governor = Governor::new(floors, Census::default());
+        let free = Observation::of(Source::MemAvailable, Bytes(100 + BYTES_PER_TOKEN * room));
+        let price = |tokens: Tokens| Bytes(BYTES_PER_TOKEN * u64::from(tokens.0));
+        let plan = plan_banks(&free, &floors, Tokens(context), price, None);
+        let governor = Governor::new(floors, Census::default()).with_plan(plan);
         let bench = Bench::with_account(rule, context, options, |controls| {
             let controls = controls.clone();
             let observe = move || {
-                let held = BYTES_PER_TOKEN * controls.tokens_held() as u64;
+                let held = BYTES_PER_TOKEN * (controls.tokens_held() + controls.tokens_of_others()) as u64;
                 Observation::of(Source::MemAvailable, Bytes(100 + BYTES_PER_TOKEN * room - held))
             };
-            Account::new(governor.clone(), Box::new(observe), None)
+            Account::new(governor.clone(), Box::new(observe))
         });
         (bench, governor)
     }
@@ -57,7 +60,7 @@ impl Bench {
                 let held = BYTES_PER_TOKEN * controls.tokens_held() as u64;
                 Observation::of(Source::MemAvailable, Bytes(BYTES_PER_TOKEN * room - held))
             };
-            Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe), None)
+            Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe))
         };
         let (model, controls) = FakeModel::new(rule, 4_000);
         let tokenizer = Arc::new(vocabulary::tokenizer());

@@ -86,6 +86,8 @@ struct State {
     banks_open_most: usize,
     /// Tokens in all banks.
     tokens_held: usize,
+    /// Tokens for which others have taken the memory.
+    tokens_of_others: usize,
     /// Every so many positions a guess is wrong; never when 0.
     wrong_guess_every: usize,
     /// Guesses are not taken into banks.
@@ -129,6 +131,15 @@ impl Controls {
 
     pub fn poison(&self, token: TokenId) {
         self.with(|state| state.poison = Some(token));
+    }
+
+    /// Somebody else takes memory for so many tokens.
+    pub fn others_take(&self, tokens: usize) {
+        self.with(|state| state.tokens_of_others = tokens);
+    }
+
+    pub fn tokens_of_others(&self) -> usize {
+        self.with(|state| state.tokens_of_others)
     }
 
     pub fn refuse_images(&self) {

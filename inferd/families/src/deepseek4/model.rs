@@ -16,7 +16,7 @@ use ds4_model::{
     Adopted, BankError, BankFormat, BankImage, BindOptions, DraftWish, FamilyError, ImageCheck, Import, Journal,
     LogitsWanted, Model, ModelInfo, Parcel, Segment, StepBatch, StepError, StepLogits, StepSize, TokenWork,
 };
-use ds4_units::{BankId, Bytes, TokenId, Tokens};
+use ds4_units::{BankId, Bytes, MemoryUse, TokenId, Tokens};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -343,7 +343,7 @@ impl<B: Backend> Model for DeepSeek4<B> {
         }
     }
 
-    fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
+    fn device_memory(&self) -> Vec<(MemoryUse, Bytes)> {
         self.backend.memory()
     }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use ds4_model::{LogitsWanted, Model, Segment, StepBatch};
-use ds4_units::{BankId, Bytes, TokenId, TokenPos, Tokens};
+use ds4_units::{BankId, Bytes, MemoryUse, TokenId, TokenPos, Tokens};
 
 /// Tokens from the beginning of one stranger's text to that of the next.
 const APART: usize = 449;
@@ -121,7 +121,7 @@ impl Conversation {
     }
 
     /// Memory beyond weights and conversations.
-    pub(crate) fn device_memory(&self) -> Vec<(&'static str, Bytes)> {
+    pub(crate) fn device_memory(&self) -> Vec<(MemoryUse, Bytes)> {
         self.model.device_memory()
     }
 }

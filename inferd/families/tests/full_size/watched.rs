@@ -19,7 +19,7 @@ use ds4_kernels::reference::Cpu;
 use ds4_kernels::rope::Rope;
 use ds4_kernels::step::Step;
 use ds4_kernels::{Matrix, Rows};
-use ds4_units::Bytes;
+use ds4_units::{Bytes, MemoryUse};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -218,7 +218,7 @@ impl<B: Observed> Backend for Watched<B> {
     const REPLAY_ROWS: usize = B::REPLAY_ROWS;
 
     delegate! {
-        fn memory() -> Vec<(&'static str, Bytes)>;
+        fn memory() -> Vec<(MemoryUse, Bytes)>;
         fn memory_to_come() -> Bytes;
         fn matrix(stored: Matrix) -> Result<Self::Matrix, BackendError>;
         fn vector(values: Vec<f32>) -> Result<Self::Vector, BackendError>;
