@@ -79,11 +79,17 @@ impl Promise {
             }
             None => lines.push(line("for steps", "not known", "known where an owner holds the weights: --weights")),
         }
-        lines.push(line("for conversations", &plan.budget.to_string(), "what is left"));
+        // Where steps are not known, what they take is still to come off.
+        let (at_most, left) = if self.steps.is_some() {
+            ("", "what is left")
+        } else {
+            ("at most ", "what is left for these and for steps")
+        };
+        lines.push(line("for conversations", &format!("{at_most}{}", plan.budget), left));
         lines.push(line("banks", &plan.banks.to_string(), if plan.asked { "flag" } else { "plan" }));
         for length in &plan.lengths {
             let name = format!("{} tokens", length.tokens.0);
-            lines.push(line(&name, &format!("{} fit", length.fit), &format!("{} each", length.price)));
+            lines.push(line(&name, &format!("{at_most}{} fit", length.fit), &format!("{} each", length.price)));
         }
         lines.push(line("one more at full length", &plan.next_needs.to_string(), "more would be needed"));
         lines
