@@ -1,6 +1,7 @@
 //! What every operation works with: the GPU, its one compute stream, the kernels and the step's memory.
 
 use super::arena::{Arena, Scratch};
+use super::copies::{Copied, Copies};
 use super::growing::PIECE_MIN;
 use super::kernels::Kernels;
 use super::plan::StepPlan;
@@ -10,7 +11,7 @@ use crate::backend::Computed;
 use crate::{BackendError, Rows};
 use bytemuck::{cast_slice, cast_slice_mut};
 use ds4_gpu::DevicePtr;
-use ds4_gpu::cuda::{Args, CudaError, DeviceBuffer, Function, Gpu, Launch, PinnedBuffer, Stream, download_async};
+use ds4_gpu::cuda::{Args, CudaError, Function, Gpu, Launch, PinnedBuffer, Stream, download_async};
 use ds4_units::{Bytes, TokenId, Tokens};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,8 +34,7 @@ pub(crate) struct Device {
     download: Mutex<PinnedBuffer>,
     /// The first failure of the step, which makes the rest of it void.
     failure: Mutex<Option<BackendError>>,
-    /// Bytes that were uploaded to last.
-    copied: AtomicU64,
+    copies: Copies,
     /// Bytes that recordings took.
     recorded: AtomicU64,
     /// Kernels that were put into the stream, or into a recording.
@@ -55,7 +55,7 @@ impl Device {
             step: Mutex::new(StepMemory::new(gpu)?),
             download: Mutex::new(PinnedBuffer::new(gpu, Bytes::mib(1))?),
             failure: Mutex::new(None),
-            copied: AtomicU64::new(0),
+            copies: Copies::default(),
             recorded: AtomicU64::new(0),
             launched: AtomicU64::new(0),
             plan: Mutex::default(),
@@ -114,15 +114,13 @@ impl Device {
     }
 
     /// Memory that lasts, with these bytes. Blocks.
-    pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Arc<DeviceBuffer>, BackendError> {
-        let copy = Arc::new(DeviceBuffer::from_bytes(&self.gpu, bytes)?);
-        self.copied.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(copy)
+    pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Arc<Copied>, BackendError> {
+        Ok(self.copies.copy(&self.gpu, bytes)?)
     }
 
-    /// Bytes that were ever uploaded to last.
+    /// Memory of everything that was uploaded to last and is still there.
     pub(crate) fn copied_bytes(&self) -> Bytes {
-        Bytes(self.copied.load(Ordering::Relaxed))
+        self.copies.bytes()
     }
 
     /// Notes memory that a recording of launches took.

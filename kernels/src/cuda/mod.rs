@@ -14,6 +14,7 @@ mod batch;
 mod best;
 mod ceilings;
 mod compress;
+mod copies;
 mod device;
 mod embed;
 mod experts;

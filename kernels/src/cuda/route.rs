@@ -1,6 +1,7 @@
 //! Choosing experts: `cu/route.cu` has the formula.
 
 use super::Cuda;
+use super::copies::Copied;
 use super::device::Device;
 use super::loader::Loader;
 use super::matrix::{DeviceMatrix, STACK_MAX};
@@ -10,7 +11,7 @@ use crate::Rows;
 use crate::backend::{Backend, BackendError, Routing};
 use crate::experts::{EXPERTS_USED, ExpertConstants, Routes};
 use crate::kv_rows::KvFormat;
-use ds4_gpu::cuda::{Args, CudaError, DeviceBuffer, Function, Launch};
+use ds4_gpu::cuda::{Args, CudaError, Function, Launch};
 use ds4_gpu::{DeviceMemory, DevicePtr};
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub(crate) struct Kernels {
 /// Fixed experts by token: `[vocabulary][EXPERTS_USED]`.
 #[derive(Clone, Debug)]
 pub struct ExpertTable {
-    ids: Arc<DeviceBuffer>,
+    ids: Arc<Copied>,
     tokens: usize,
 }
 

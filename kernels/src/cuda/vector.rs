@@ -1,6 +1,6 @@
 //! Vectors of weights on the device.
 
-use ds4_gpu::cuda::DeviceBuffer;
+use super::copies::Copied;
 use ds4_gpu::{DeviceMemory, DevicePtr};
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 /// `f32` values that stay. Cloning shares them.
 #[derive(Clone)]
 pub struct DeviceVector {
-    memory: Arc<DeviceBuffer>,
+    memory: Arc<Copied>,
     len: usize,
 }
 
 impl DeviceVector {
-    pub(crate) fn new(memory: Arc<DeviceBuffer>, len: usize) -> DeviceVector {
+    pub(crate) fn new(memory: Arc<Copied>, len: usize) -> DeviceVector {
         DeviceVector { memory, len }
     }
 

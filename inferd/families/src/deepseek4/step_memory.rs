@@ -12,11 +12,12 @@ use super::tensors::{self, Expected};
 use ds4_gpu::cuda::Gpu;
 use ds4_gpu::{DeviceMemory, DevicePtr, Memory, MemoryError, layout};
 use ds4_import::{ComputeDevice, Tensor, Weights};
+use ds4_kernels::Backend;
 use ds4_kernels::cuda::{Cuda, CudaOptions, StepPlan};
 use ds4_kernels::kv_rows::PackedRows;
 use ds4_kernels::rope::Stretch;
 use ds4_model::{BindOptions, KvRounding, LogitsWanted, Model, Segment, StepBatch, StepSize};
-use ds4_units::{BankId, Bytes, Layout, TokenId, TokenPos, Tokens};
+use ds4_units::{BankId, Bytes, Layout, MemoryUse, TokenId, TokenPos, Tokens};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -125,6 +126,12 @@ fn model(device: usize, shape: &Shape, with_draft: bool, context: Tokens) -> OnP
     DeepSeek4::new(cuda, shape.clone(), sources, &options).expect("it binds")
 }
 
+/// Weights that were copied to the device and are still there.
+fn copied(cuda: &Cuda<PackedRows>) -> Bytes {
+    let of = |(what, bytes)| (what == MemoryUse::SmallWeights).then_some(bytes);
+    cuda.memory().into_iter().find_map(of).expect("it says so")
+}
+
 fn activations(model: &OnPaper) -> Bytes {
     model.device_memory()[0].1
 }
@@ -204,8 +211,12 @@ fn a_workers_self_test_runs_every_kernel_of_the_published_shapes() {
                 let gpu = Gpu::open(device).expect("a device on paper");
                 let cuda =
                     Cuda::<PackedRows>::new(&gpu, CudaOptions { context: Tokens(1024) }).expect("kernels for it");
-                let mut model = case.bind(cuda).expect("it binds");
-                launched(&mut model, case.steps.iter().copied(), 1)
+                let mut model = case.bind(cuda.clone()).expect("it binds");
+                assert!(copied(&cuda) > Bytes::ZERO, "weights from the host are copied");
+                let launched = launched(&mut model, case.steps.iter().copied(), 1);
+                drop(model);
+                assert_eq!(copied(&cuda), Bytes::ZERO, "a self-test leaves no weights behind");
+                launched
             };
             let tested = &tested(Case::narrow()) | &tested(Case::wide(Layout::Split));
             for shape in [flash(), pro()] {
