@@ -6,7 +6,7 @@ mod paper;
 
 use super::Sources;
 use super::model::DeepSeek4;
-use super::self_test::{Case, published_type};
+use super::self_test::{self, Case, published_type};
 use super::shape::{Compression, Shape, ShapeName};
 use super::tensors::{self, Expected};
 use ds4_gpu::cuda::Gpu;
@@ -15,7 +15,6 @@ use ds4_import::{ComputeDevice, Tensor, Weights};
 use ds4_kernels::Backend;
 use ds4_kernels::cuda::{Cuda, CudaOptions, StepPlan};
 use ds4_kernels::kv_rows::PackedRows;
-use ds4_kernels::rope::Stretch;
 use ds4_model::{BindOptions, KvRounding, LogitsWanted, Model, Segment, StepBatch, StepSize};
 use ds4_units::{BankId, Bytes, Layout, MemoryUse, TokenId, TokenPos, Tokens};
 use std::collections::BTreeSet;
@@ -45,15 +44,9 @@ fn flash() -> Shape {
         hash_layers: 3,
         index_heads: 64,
         index_top: 512,
-        sinkhorn_iterations: 20,
-        norm_epsilon: 1e-6,
-        mix_epsilon: 1e-6,
-        expert_scale: 1.5,
-        rope_base: 10_000.0,
-        compressed_rope_base: 160_000.0,
-        stretch: Stretch { factor: 16.0, original_context: 65_536.0, beta_fast: 32.0, beta_slow: 1.0 },
         compression: first.into_iter().chain((2..43).map(late)).collect(),
         clamps: vec![10.0; 43],
+        ..self_test::narrow()
     };
     assert_eq!(shape.name(), ShapeName::Flash);
     shape

@@ -146,8 +146,8 @@ fn failed(error: StepError) -> FamilyError {
     FamilyError::Device(format!("the self-test of the GPU failed: {error}"))
 }
 
-/// All its matrices are small.
-fn narrow() -> Shape {
+/// All its matrices are small. What is not a size is published.
+pub(super) fn narrow() -> Shape {
     Shape {
         hidden: 256,
         vocabulary: 192,
