@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use ds4_gguf::{Model, writer::Writer};
 use ds4_tests::{Finished, Process, Worker, command, demo_model, run};
+use ds4_units::TensorType;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -121,6 +124,41 @@ fn a_plan_says_what_conversations_cost_and_how_many_fit_and_one_that_cannot_be_k
         &["65536 conversations need", "before they hold"],
     )?;
     expect(&["-m", model, "--check-config", "--mem-floor-gb", "60000"], 2, &["one conversation of 32768 tokens needs"])
+}
+
+#[test]
+fn a_model_that_memory_has_no_room_for_ends_with_4_when_checked_and_when_loaded() -> Result<()> {
+    let folder = TempDir::new()?;
+    let path = folder.path().join("model.gguf");
+    add_hole(&demo_model(), &path)?;
+    let model = path.to_str().expect("a path of UTF-8");
+    let short = "not enough memory";
+    expect(&["-m", model, "--port", "0"], 4, &[short])?;
+    expect(&["-m", model, "--check-config"], 4, &[short])?;
+    // A plan is shown all the same: it says what is wanted of which memory.
+    expect(&["-m", model, "--print-plan"], 4, &["weights to load            4096.0", "for conversations", short])
+}
+
+/// Writes `model` with one tensor more, of 4 TiB, which takes no room on disk.
+fn add_hole(model: &Path, to: &Path) -> Result<()> {
+    const NAME: &str = "zz.hole.weight";
+    const LEN: u64 = 4 << 40;
+    let model = Model::open(model)?;
+    let copy = model
+        .metadata()
+        .iter()
+        .fold(Writer::new(model.architecture()), |copy, (key, value)| copy.value(key, value.clone()));
+    let copy = model.tensors().iter().try_fold(copy, |copy, tensor| {
+        anyhow::Ok(copy.tensor(&tensor.name, tensor.kind, &tensor.dims, model.read_tensor(tensor)?))
+    })?;
+    let mut bytes = copy.tensor(NAME, TensorType::F32, &[64], vec![0; 256]).to_bytes();
+    let name = bytes.windows(NAME.len()).position(|window| window == NAME.as_bytes()).context("the tensor's name")?;
+    // After the name: the number of dimensions, then the only one.
+    let dim = name + NAME.len() + 4;
+    bytes[dim..dim + 8].copy_from_slice(&(LEN / 4).to_le_bytes());
+    fs::write(to, &bytes)?;
+    fs::OpenOptions::new().write(true).open(to)?.set_len(bytes.len() as u64 + LEN)?;
+    Ok(())
 }
 
 #[test]

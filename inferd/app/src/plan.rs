@@ -17,11 +17,14 @@ struct Promise {
     /// What steps take; unknown before weights are where they are computed with.
     steps: Option<(usize, Bytes, Bytes)>,
     banks: BankPlan,
+    /// Whether the weights are in memory or could be loaded now.
+    weights: Result<(), BootError>,
 }
 
 /// Opens the model file, reads its header and says what it is, what conversations would cost and how many fit; then
 /// whether what was asked for can be had on this machine now. An owner's weights are attached to for that and bound as
-/// a worker would, so that what it would take for itself is known to the byte; a file's are not loaded.
+/// a worker would, so that what it would take for itself is known to the byte; a file's are not loaded, but whether there
+/// is room for them is looked at.
 pub(crate) fn check(config: &Config) -> Result<(Vec<String>, Result<(), Failure>), Failure> {
     let failed = |error: BootError| (error.exit(), error.to_string());
     let never = AtomicBool::new(false);
@@ -38,8 +41,8 @@ pub(crate) fn check(config: &Config) -> Result<(Vec<String>, Result<(), Failure>
         line("context", &context.0.to_string(), if config.model.ctx.is_some() { "flag" } else { "model" }),
     ];
     lines.extend(promise.lines());
-    let kept = promise.banks.check().map_err(|error| (Exit::Usage, error.to_string()));
-    Ok((lines, kept))
+    let fits = promise.banks.check().map_err(|error| (Exit::Usage, error.to_string()));
+    Ok((lines, promise.weights.map_err(failed).and(fits)))
 }
 
 fn promise(config: &Config, file: &ModelFile, cancel: &AtomicBool) -> Result<Promise, BootError> {
@@ -51,7 +54,8 @@ fn promise(config: &Config, file: &ModelFile, cancel: &AtomicBool) -> Result<Pro
         let floors = Floors { floor, substrate_outstanding: prospect.to_load };
         let context = file.context(config.model.ctx)?;
         let banks = plan_banks(&observation, &floors, context, &prospect.price, banks);
-        return Ok(Promise { observation, floor, to_load: prospect.to_load, steps: None, banks });
+        let weights = file.preflight(&prospect.device);
+        return Ok(Promise { observation, floor, to_load: prospect.to_load, steps: None, banks, weights });
     }
     let worker = format!("ds4-server-plan-{}", std::process::id());
     let attach = ds4_boot::ModelArgs { weights_fallback: None, ..config.model.clone() };
@@ -59,7 +63,7 @@ fn promise(config: &Config, file: &ModelFile, cancel: &AtomicBool) -> Result<Pro
     let (floor, observation) = (floor(&booted.device), observer(&booted.device)());
     let ledger = Ledger::plan(booted.loaded.model.as_mut(), &observation, &Asked { floor, rows, banks })?;
     let steps = Some((ledger.step.rows, ledger.activations, ledger.recordings));
-    Ok(Promise { observation, floor, to_load: Bytes::ZERO, steps, banks: ledger.banks })
+    Ok(Promise { observation, floor, to_load: Bytes::ZERO, steps, banks: ledger.banks, weights: Ok(()) })
 }
 
 impl Promise {

@@ -144,6 +144,12 @@ impl ModelFile {
         Ok(Prospect { device, price, to_load })
     }
 
+    /// Whether this process could load the weights itself now. Reads and takes nothing.
+    pub fn preflight(&self, device: &ComputeDevice) -> Result<(), BootError> {
+        let draft = self.draft.as_ref().map(|(_, draft)| draft);
+        Ok(ds4_import::preflight(&self.file, draft, device)?)
+    }
+
     /// Attaches or loads, and binds; meanwhile another thread reads the vocabulary. Blocks until the model is ready, an
     /// error, or `cancel`. `worker` is this process's name in the owner's log.
     pub fn load(&self, args: &ModelArgs, worker: &str, cancel: &AtomicBool) -> Result<Booted, BootError> {

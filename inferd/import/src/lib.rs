@@ -21,6 +21,6 @@ pub use device::{ComputeDevice, MapError};
 pub use ds4_resident::{ContentRoot, Progress};
 pub use error::{ImportError, ImportFailure};
 pub use lease::{Lease, OwnerState};
-pub use self_load::{SelfLoadError, SelfLoadOptions, SelfLoaded, self_load};
+pub use self_load::{SelfLoadError, SelfLoadOptions, SelfLoaded, preflight, self_load};
 pub use tensor::Tensor;
 pub use weights::Weights;

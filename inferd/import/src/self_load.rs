@@ -67,12 +67,7 @@ pub enum SelfLoadError {
 /// Reads a model into memory of this process, by the same plan and code as an owner. Blocks until everything is there.
 pub fn self_load(model: &Model, options: &SelfLoadOptions<'_>) -> Result<SelfLoaded, SelfLoadError> {
     let destination = options.device.destination();
-    let tables = [TensorTable { role: Role::Base, tensors: model.tensors() }];
-    let plan = plan(&tables, &destination.plan_options(SPAN, &tables))?;
-    destination
-        .preflight(&plan, options.reserve.unwrap_or(destination.default_reserve()), destination.default_worker_min())?
-        .iter()
-        .try_for_each(Preflight::check)?;
+    let plan = planned(&[(Role::Base, model)], &options.device, options.reserve)?;
     let reading = Reading { threads: destination.threads(), progress: options.progress, cancel: options.cancel };
     let load_options = LoadOptions {
         name: "ds4-self".to_owned(),
@@ -89,6 +84,25 @@ pub fn self_load(model: &Model, options: &SelfLoadOptions<'_>) -> Result<SelfLoa
     let tensors = plan.models.iter().flat_map(|model| &model.tensors).map(|tensor| placed(&plan, tensor));
     let weights = weights(&ranges, tensors).map_err(|tensor| SelfLoadError::Unresolved { tensor })?;
     Ok(SelfLoaded { weights, identity, report: resident.report, memory: behind })
+}
+
+/// Whether a model, and the draft block beside it, could be loaded into memory of this process now. Reads headers only
+/// and takes nothing, so what others take before it loads is not foreseen.
+pub fn preflight(model: &Model, draft: Option<&Model>, device: &ComputeDevice) -> Result<(), SelfLoadError> {
+    let models = std::iter::once((Role::Base, model)).chain(draft.map(|draft| (Role::Mtp, draft)));
+    planned(&models.collect::<Vec<_>>(), device, None).map(drop)
+}
+
+/// Where everything goes, if there is room for it beside `reserve`.
+fn planned(models: &[(Role, &Model)], device: &ComputeDevice, reserve: Option<Bytes>) -> Result<Plan, SelfLoadError> {
+    let destination = device.destination();
+    let tables = models.iter().map(|&(role, model)| TensorTable { role, tensors: model.tensors() });
+    let tables: Vec<_> = tables.collect();
+    let plan = plan(&tables, &destination.plan_options(SPAN, &tables))?;
+    let reserve = reserve.unwrap_or(destination.default_reserve());
+    let checks = destination.preflight(&plan, reserve, destination.default_worker_min())?;
+    checks.iter().try_for_each(Preflight::check)?;
+    Ok(plan)
 }
 
 /// Where the plan has a tensor.
