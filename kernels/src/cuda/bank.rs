@@ -260,31 +260,34 @@ impl DeviceBank {
         self.sizes.block_at(blocks) as u64
     }
 
+    /// Makes sure that so many blocks have memory, and the recurrent part in front of them. When it fails the bank has what
+    /// it had.
     fn hold(&mut self, blocks: usize) -> Result<(), BackendError> {
-        let bytes = self.bytes_for(blocks);
-        let (most, recurrent) = (self.most_bytes(blocks), self.sizes.recurrent_at(2));
-        let stream = &self.stream;
-        let memory = match &mut self.memory {
-            Some(memory) => memory,
-            empty => {
-                let mut memory = Growing::reserve(stream.gpu(), "a conversation", most)?;
-                memory.ensure(recurrent as u64)?;
-                // SAFETY: the bytes have memory since `ensure`, and nothing else knows them yet.
-                unsafe { zero_async(stream, memory.address(), memory.mapped().0)? };
-                empty.insert(memory)
+        let (bytes, most) = (self.bytes_for(blocks), self.most_bytes(blocks));
+        match &mut self.memory {
+            Some(memory) => extend(memory, &self.stream, bytes)?,
+            none => {
+                let mut memory = Growing::reserve(self.stream.gpu(), "a conversation", most)?;
+                extend(&mut memory, &self.stream, bytes)?;
+                *none = Some(memory);
             }
-        };
-        let had = memory.mapped().0;
-        memory.ensure(bytes)?;
-        let new = memory.mapped().0 - had;
-        if new > 0 {
-            // An exported block has rows that no token has reached yet: they are zeros and not another's leavings.
-            // SAFETY: the bytes have memory since `ensure`, and nothing has been told of them yet.
-            unsafe { zero_async(stream, memory.address().offset(had), new)? };
         }
         self.blocks = self.blocks.max(blocks);
         Ok(())
     }
+}
+
+/// Makes sure that the first `bytes` bytes have memory. What is new holds zeros: a conversation begins from them, and an
+/// exported block has rows that no token has reached yet, which must not be another's leavings.
+fn extend(memory: &mut Growing, stream: &Stream, bytes: u64) -> Result<(), BackendError> {
+    let had = memory.mapped().0;
+    memory.ensure(bytes)?;
+    let new = memory.mapped().0 - had;
+    if new > 0 {
+        // SAFETY: the bytes have memory since `ensure`, and nothing has been told of them yet.
+        unsafe { zero_async(stream, memory.address().offset(had), new)? };
+    }
+    Ok(())
 }
 
 impl Drop for DeviceBank {

@@ -149,3 +149,48 @@ impl Growing {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../../shared/gpu/tests/paper/mod.rs"]
+mod paper;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All of a device's memory but `left`, until it is dropped.
+    fn all_but(gpu: &Gpu, left: Bytes) -> PhysAlloc {
+        PhysAlloc::create(gpu, Bytes(gpu.memory().unwrap().free.0 - left.0)).unwrap()
+    }
+
+    #[test]
+    fn growing_that_fails_half_way_gives_back_what_it_took() {
+        let name = "cuda::growing::tests::growing_that_fails_half_way_gives_back_what_it_took";
+        paper::on_paper(name, || [paper::HOPPER, paper::BLACKWELL].into_iter().for_each(fails_half_way));
+    }
+
+    fn fails_half_way(device: usize) {
+        let gpu = Gpu::open(device).unwrap();
+        let mut growing = Growing::reserve(&gpu, "a test", Bytes::gib(1)).unwrap();
+        growing.ensure(3 * PIECE_MAX).unwrap();
+        let had = growing.mapped();
+        for left in (0..3 * PIECE_MAX).step_by(PIECE_MIN as usize).map(Bytes) {
+            let others = all_but(&gpu, left);
+            match growing.ensure(had.0 + 3 * PIECE_MAX).unwrap_err() {
+                BackendError::OutOfMemory { what, asked, free } => {
+                    assert_eq!((what, asked, free), ("a test", Bytes(3 * PIECE_MAX), left));
+                }
+                other => panic!("{left} left: {other}"),
+            }
+            assert_eq!((growing.mapped(), growing.pieces().map(|piece| piece.0).sum()), (had, had.0));
+            drop(others);
+        }
+        let others = all_but(&gpu, Bytes(3 * PIECE_MAX));
+        growing.ensure(had.0 + 3 * PIECE_MAX).unwrap();
+        growing.ensure(had.0).unwrap();
+        assert_eq!(gpu.memory().unwrap().free, Bytes::ZERO);
+        growing.shrink(had.0);
+        assert_eq!((growing.mapped(), gpu.memory().unwrap().free), (had, Bytes(3 * PIECE_MAX)));
+        drop(others);
+    }
+}

@@ -9,14 +9,14 @@ mod host_step_memory;
 mod layout;
 mod metadata;
 mod model;
+#[cfg(all(test, feature = "cuda"))]
+mod on_paper;
 mod price;
 mod prompt;
 #[cfg(feature = "cuda")]
 mod self_test;
 mod shape;
 mod speculate;
-#[cfg(all(test, feature = "cuda"))]
-mod step_memory;
 mod tensors;
 mod trial;
 

@@ -130,8 +130,9 @@ pub extern "C" fn cuDriverGetVersion(version: &mut c_int) -> u32 {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuGetErrorName(_code: u32, name: &mut *const c_char) -> u32 {
-    give(name, c"REFUSED_ON_PAPER".as_ptr())
+pub extern "C" fn cuGetErrorName(code: u32, name: &mut *const c_char) -> u32 {
+    let own = if code == OUT_OF_MEMORY { c"CUDA_ERROR_OUT_OF_MEMORY" } else { c"REFUSED_ON_PAPER" };
+    give(name, own.as_ptr())
 }
 
 #[unsafe(no_mangle)]
