@@ -234,6 +234,10 @@ fn engine(now: &Now, observatory: &Observatory) {
         ["result"],
         &[(["ok"], stats.reclaimed_bytes)],
     );
+    let help = "Requests that computed again what a conversation held that was given up within ten minutes before";
+    now.counter("ds4_reclaim_refaults_total", help, stats.refaults);
+    let help = "Prompt tokens computed again for that: many are a sign of more conversations than memory carries";
+    now.counter("ds4_reclaim_refault_tokens_total", help, stats.refault_tokens);
     now.counter("ds4_mem_own_trim_calls_total", "Times that idle conversations were trimmed", stats.trims);
     now.counter("ds4_mem_own_trim_recovered_bytes_total", "Memory they gave back", stats.trimmed_bytes);
     let refusals = Reason::ALL.iter().map(|&reason| (["continuous", reason.name()], observatory.refusals(reason)));

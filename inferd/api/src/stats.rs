@@ -149,6 +149,8 @@ fn cache(serving: &Serving) -> Value {
         "banks_total": stats.banks,
         "kv_pages_resident": stats.blocks_held,
         "reclaimed_banks": stats.reclaimed_banks,
+        "refaults": stats.refaults,
+        "refault_tokens": stats.refault_tokens,
     })
 }
 

@@ -9,6 +9,7 @@ use crate::warm::Graces;
 use crate::{GenerateRequest, Keep, Refusal};
 use ds4_banks::SaveReason;
 use ds4_governor::{Quote, Verdict, most_tokens_within};
+use ds4_model::PromptRecord;
 use ds4_units::{BankId, Bytes, Tokens};
 use std::time::Duration;
 
@@ -202,9 +203,21 @@ impl Scheduler {
         self.close_kept(bank);
     }
 
+    /// Counts what a prompt that begins has to compute though a conversation held it that was given up lately.
+    pub(crate) fn note_refault(&mut self, prompt: &PromptRecord, cached: usize) {
+        let held = self.ghosts.held(prompt.tokens(), self.watch.now());
+        let again = held.index().saturating_sub(cached);
+        if again > 0 {
+            self.counters.refaults.add(1);
+            self.counters.refault_tokens.add(again);
+            tracing::info!(tokens = again, "memory: computed again, for a conversation was given up that held it");
+        }
+    }
+
     /// Saves a kept conversation, where conversations are saved, and frees its bank.
     fn close_kept(&mut self, bank: BankId) {
         if let Some(warm) = self.warm.take(bank) {
+            self.ghosts.add(warm.record.tokens(), self.watch.now());
             self.save_before_it_goes(bank, &warm.record, SaveReason::Evict);
         }
         self.model.close_bank(bank);

@@ -19,6 +19,7 @@ mod event;
 mod follow;
 mod foresight;
 mod funding;
+mod ghosts;
 mod limits;
 mod logprobs;
 mod outbox;

@@ -9,6 +9,7 @@ use crate::disk::DiskBanks;
 use crate::follow::{self, Following};
 use crate::foresight::Foresight;
 use crate::funding::Funded;
+use crate::ghosts::Ghosts;
 use crate::limits::{CHARGED_MORE, HELD_PASSED_MAX};
 use crate::outbox::Outbox;
 use crate::pace::Pace;
@@ -59,6 +60,7 @@ pub(crate) struct Scheduler {
     /// In order of admission.
     pub(crate) running: Vec<Running>,
     pub(crate) warm: WarmBanks,
+    pub(crate) ghosts: Ghosts,
     pub(crate) disk: Option<DiskBanks>,
     pub(crate) parked: Option<ParkedBanks>,
     /// Requests whose conversations are being read.
@@ -119,6 +121,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             running: Vec::new(),
             warm: WarmBanks::default(),
+            ghosts: Ghosts::default(),
             disk,
             parked,
             restoring: Vec::new(),
@@ -298,6 +301,9 @@ impl Scheduler {
         let now = self.watch.now();
         let seat = admit::seat(model, &self.running, &mut self.warm, &request.prompt, choice, now);
         self.counters.admitted(seat.reuse, seat.cached);
+        if !request.prompt_logprobs {
+            self.note_refault(&request.prompt, seat.cached);
+        }
         let context = self.model.info().context;
         let stored = self.stored(&seat.prompt, Tokens(seat.cached as u32));
         let mut running = Running::start(request, seat, promise, context, outbox, submitted, span);

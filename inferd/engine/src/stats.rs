@@ -85,6 +85,10 @@ counters! {
     reclaimed_banks,
     /// Bytes they held.
     reclaimed_bytes,
+    /// Requests that had to compute what a conversation held which had been given up in the last ten minutes.
+    refaults,
+    /// Tokens of their prompts that it held.
+    refault_tokens,
     /// Times that an idle conversation was asked for what it does not need.
     trims,
     /// Bytes they gave back.

@@ -37,6 +37,8 @@ const COUNTERS: &[Family] = &[
     ("ds4_spec_quench_total", &[]),
     ("ds4_reclaim_banks_total", &[("result", &["ok"])]),
     ("ds4_reclaim_bytes_total", &[("result", &["ok"])]),
+    ("ds4_reclaim_refaults_total", &[]),
+    ("ds4_reclaim_refault_tokens_total", &[]),
     ("ds4_continuation_records_published_total", &[]),
     ("ds4_continuation_resolved_total", &[]),
     ("ds4_continuation_missed_total", &[]),

@@ -96,6 +96,28 @@ fn kept_conversations_are_given_up_for_new_ones() {
 }
 
 #[test]
+fn what_was_given_up_and_is_asked_for_again_is_counted_once() {
+    let (bench, governor) = bench(8);
+    let refaults = || {
+        let seen = bench.engine.handle().observatory().stats();
+        (seen.refaults, seen.refault_tokens)
+    };
+    let first = bench.complete(bench.request("first one", 290));
+    bench.complete(bench.request("second on", 290));
+    bench.complete(bench.request("the third", 700));
+    settled(&governor);
+    assert_eq!(refaults(), (0, 0), "one is given up, and nobody has asked for it");
+    let again = bench.request(&format!("first one{}", first.text), 10);
+    assert_eq!(again.prompt.tokens().len(), 300);
+    let again = bench.complete(again);
+    let cached = u64::from(again.finished().usage.cached_tokens.0);
+    assert_eq!(refaults(), (1, 256 - cached), "the whole blocks of 64 that it had, but for what others have");
+    let longer = bench.request(&format!("first one{}{}", first.text, again.text), 10);
+    bench.complete(longer);
+    assert_eq!(refaults().0, 1, "now it is there");
+}
+
+#[test]
 fn a_continued_conversation_is_not_charged_twice() {
     let (bench, _) = bench(8);
     let first = bench.complete(bench.request("long ago", 691));
