@@ -179,8 +179,8 @@ pub trait Backend: Send + Sync + Sized + 'static {
     type Selection;
     /// One conversation's memory.
     type Bank: Send;
-    /// A copy of a bank's recurrent part. Cloning shares it.
-    type Checkpoint: Send + Clone;
+    /// A copy of a bank's recurrent part.
+    type Checkpoint: Send;
     /// What a model keeps so that its steps repeat quickly.
     type Repeats: Default + Send + Sync;
 
@@ -264,8 +264,9 @@ pub trait Backend: Send + Sync + Sized + 'static {
     fn begin_on_top(&self, bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError>;
     /// Makes the step's writes the bank's state.
     fn commit(&self, bank: &mut Self::Bank);
-    /// A second bank with a copy of the first one's committed state.
-    fn fork(&self, bank: &Self::Bank) -> Result<Self::Bank, BackendError>;
+    /// A second bank with a copy of the first one's committed recurrent part, and of the blocks of its first `tokens`
+    /// tokens. Where it held more, the copy has to be restored to a checkpoint of so many.
+    fn fork(&self, bank: &Self::Bank, tokens: usize) -> Result<Self::Bank, BackendError>;
     /// Copies the committed recurrent part.
     fn checkpoint(&self, bank: &Self::Bank) -> Result<Self::Checkpoint, BackendError>;
     /// Goes back to a checkpoint taken when the bank held `tokens` tokens. What the bank's memory told before is intact

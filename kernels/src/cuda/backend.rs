@@ -146,8 +146,8 @@ impl<F: KvFormat> Backend for Cuda<F> {
         bank.commit();
     }
 
-    fn fork(&self, bank: &DeviceBank) -> Result<DeviceBank, BackendError> {
-        bank.fork()
+    fn fork(&self, bank: &DeviceBank, tokens: usize) -> Result<DeviceBank, BackendError> {
+        bank.fork(tokens)
     }
 
     fn checkpoint(&self, bank: &DeviceBank) -> Result<DeviceCheckpoint, BackendError> {

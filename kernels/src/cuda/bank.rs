@@ -27,12 +27,8 @@ pub struct DeviceBank {
     on_top: bool,
 }
 
-/// A copy of a recurrent part.
-#[derive(Clone)]
-pub struct DeviceCheckpoint(Arc<Copied>);
-
-/// Fields drop in order: the memory goes when the stream has done with it.
-struct Copied {
+/// A copy of a recurrent part. Fields drop in order: the memory goes when the stream has done with it.
+pub struct DeviceCheckpoint {
     memory: Growing,
     stream: Stream,
 }
@@ -74,13 +70,14 @@ impl DeviceBank {
         self.on_top = false;
     }
 
-    /// Another bank with a copy of the committed state.
-    pub(crate) fn fork(&self) -> Result<DeviceBank, BackendError> {
+    /// Another bank with a copy of the committed recurrent part, and of the blocks of the first `tokens` tokens.
+    pub(crate) fn fork(&self, tokens: usize) -> Result<DeviceBank, BackendError> {
         let mut copy = DeviceBank::new(&self.stream, self.sizes, self.most);
         if self.memory.is_some() {
-            copy.hold(self.blocks)?;
+            let count = tokens.div_ceil(BLOCK_TOKENS).min(self.blocks);
+            copy.hold(count)?;
             let (from, to) = (self.view(), copy.view());
-            let blocks = Bytes((self.blocks * self.sizes.block) as u64);
+            let blocks = Bytes((count * self.sizes.block) as u64);
             // SAFETY: `hold` gave every byte copied its memory on both sides; the banks have ranges of their own; work
             // on either is put into this stream only.
             unsafe {
@@ -100,7 +97,7 @@ impl DeviceBank {
                 copy_async(&self.stream, copy.address(), self.view().before, Bytes(self.sizes.recurrent as u64))?
             };
         }
-        Ok(DeviceCheckpoint(Arc::new(copy)))
+        Ok(copy)
     }
 
     /// Goes back to a checkpoint taken at `tokens` tokens; the memory of later blocks is given back. The copy of the
@@ -111,7 +108,7 @@ impl DeviceBank {
         // SAFETY: both have the recurrent part's length; what else touches them is put into this stream only.
         unsafe {
             let len = Bytes(self.sizes.recurrent as u64);
-            copy_async(&self.stream, self.view().next, checkpoint.0.address(), len)?;
+            copy_async(&self.stream, self.view().next, checkpoint.address(), len)?;
         }
         // Pages can be taken away only from a device that has done with them.
         self.stream.synchronize()?;
@@ -311,38 +308,36 @@ impl DeviceCheckpoint {
         if memory.mapped() < needed {
             return Err(BackendError::MemoryTooSmall { found: memory.mapped(), needed });
         }
-        Ok(DeviceCheckpoint(Arc::new(Copied { memory, stream: stream.clone() })))
+        Ok(DeviceCheckpoint { memory, stream: stream.clone() })
     }
 
-    fn reserve(stream: &Stream, sizes: BankSizes) -> Result<Copied, BackendError> {
+    fn reserve(stream: &Stream, sizes: BankSizes) -> Result<DeviceCheckpoint, BackendError> {
         let len = Bytes(sizes.recurrent as u64);
         let mut memory = Growing::reserve(stream.gpu(), "a checkpoint", len)?;
         memory.ensure(len.0)?;
-        Ok(Copied { memory, stream: stream.clone() })
+        Ok(DeviceCheckpoint { memory, stream: stream.clone() })
     }
 
     pub(crate) fn bytes(&self) -> Bytes {
-        self.0.memory.mapped()
+        self.memory.mapped()
     }
 
     /// Lengths of the pieces of its memory.
     pub(crate) fn pieces(&self) -> Vec<Bytes> {
-        self.0.memory.pieces().collect()
+        self.memory.pieces().collect()
     }
 
     /// Descriptors that keep it.
     pub(crate) fn export(&self) -> Result<Vec<MemoryPiece>, BackendError> {
-        self.0.memory.export()
+        self.memory.export()
     }
-}
 
-impl Copied {
     fn address(&self) -> DevicePtr {
         self.memory.address()
     }
 }
 
-impl Drop for Copied {
+impl Drop for DeviceCheckpoint {
     fn drop(&mut self) {
         // Pages can be taken away only from a device that has done with them. If it is lost that does not matter.
         let _ = self.stream.synchronize();

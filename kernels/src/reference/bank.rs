@@ -23,10 +23,9 @@ pub struct HostBank {
 }
 
 /// A copy of the recurrent part, to cut a bank back to later.
-#[derive(Clone)]
 pub struct HostCheckpoint {
     bytes: usize,
-    memory: Arc<FrozenRegion>,
+    memory: FrozenRegion,
 }
 
 impl HostCheckpoint {
@@ -34,7 +33,7 @@ impl HostCheckpoint {
     pub(crate) fn adopt(sizes: BankSizes, pieces: Vec<MemoryPiece>) -> Result<HostCheckpoint, BackendError> {
         let memory = FrozenRegion::adopt(CHECKPOINT, pieces)?;
         check_len(memory.bytes(), sizes.recurrent)?;
-        Ok(HostCheckpoint { bytes: sizes.recurrent, memory: Arc::new(memory) })
+        Ok(HostCheckpoint { bytes: sizes.recurrent, memory })
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -86,14 +85,15 @@ impl HostBank {
         self.on_top = false;
     }
 
-    /// Another bank with a copy of the committed state.
-    pub(crate) fn fork(&self) -> Result<HostBank, BackendError> {
+    /// Another bank with a copy of the committed recurrent part, and of the blocks of the first `tokens` tokens.
+    pub(crate) fn fork(&self, tokens: usize) -> Result<HostBank, BackendError> {
         let mut copy = HostBank::new(self.sizes);
         if !self.memory.bytes().is_empty() {
-            copy.hold(self.state.blocks)?;
+            let count = tokens.div_ceil(BLOCK_TOKENS).min(self.state.blocks);
+            copy.hold(count)?;
             let place = copy.recurrent_place(0);
             copy.memory.bytes_mut()[place].copy_from_slice(self.recurrent());
-            let blocks = self.sizes.block_at(0)..self.sizes.block_at(self.state.blocks);
+            let blocks = self.sizes.block_at(0)..self.sizes.block_at(count);
             copy.memory.bytes_mut()[blocks.clone()].copy_from_slice(&self.memory.bytes()[blocks]);
         }
         Ok(copy)
@@ -151,7 +151,7 @@ impl HostBank {
         if !self.memory.bytes().is_empty() {
             memory.bytes_mut()[..self.sizes.recurrent].copy_from_slice(self.recurrent());
         }
-        Ok(HostCheckpoint { bytes: self.sizes.recurrent, memory: Arc::new(memory.freeze()?) })
+        Ok(HostCheckpoint { bytes: self.sizes.recurrent, memory: memory.freeze()? })
     }
 
     /// Goes back to a checkpoint taken at `tokens` tokens; the memory of later blocks is given back. The copy of the

@@ -129,8 +129,8 @@ impl<F: KvFormat> Backend for Cpu<F> {
         bank.commit();
     }
 
-    fn fork(&self, bank: &HostBank) -> Result<HostBank, BackendError> {
-        bank.fork()
+    fn fork(&self, bank: &HostBank, tokens: usize) -> Result<HostBank, BackendError> {
+        bank.fork(tokens)
     }
 
     fn checkpoint(&self, bank: &HostBank) -> Result<HostCheckpoint, BackendError> {

@@ -83,14 +83,32 @@ impl<B: Backend> Bank<B> {
         Bank { memory, tokens, pending: 0, checkpoints, settled: None, checkpoint_changes: 0, journal, listed: None }
     }
 
-    /// A second bank with the same state.
-    pub(super) fn fork(&self, backend: &B, journal: Option<Journal>) -> Result<Bank<B>, BackendError> {
-        let mut copy = Bank::of(backend.fork(&self.memory)?, self.tokens, journal);
-        copy.checkpoints = self.checkpoints.clone();
+    /// A second bank with what this one held at [`Bank::restorable`]. They share no memory, so that each is what it takes;
+    /// where the copy begins is a position it can be cut back to.
+    pub(super) fn fork(
+        &self,
+        backend: &B,
+        sizes: BankSizes,
+        to: Tokens,
+        journal: Option<Journal>,
+    ) -> Result<Bank<B>, BackendError> {
+        let reached = self.restorable(to);
+        if reached.0 == 0 {
+            return Ok(Bank::empty(backend, sizes, journal));
+        }
+        let mut copy = Bank::of(backend.fork(&self.memory, reached.index())?, reached, journal);
         if let (Some(from), Some(to)) = (&self.journal, &copy.journal) {
             // They count from the first step on, when the device has made the copy.
-            to.copy_ids(from, self.tokens);
+            to.copy_ids(from, reached);
         }
+        let earlier = self.checkpoints.iter().find(|(at, _)| reached < self.tokens && *at == reached);
+        if let Some((_, checkpoint)) = earlier {
+            copy.begin_journal();
+            backend.restore(&mut copy.memory, checkpoint, reached.index())?;
+            copy.write_journal(backend);
+        }
+        // Without this checkpoint the bank is only reused less.
+        let _ = copy.checkpoint(backend);
         Ok(copy)
     }
 

@@ -237,8 +237,8 @@ impl<B: Backend> Model for DeepSeek4<B> {
         if to > original.tokens() {
             return Err(BankError::PastFrontier { bank: source, frontier: original.tokens(), to });
         }
-        let mut copy = original.fork(&self.backend, self.journal()).map_err(bank_error)?;
-        let reached = copy.truncate(&self.backend, self.layout.sizes, to).map_err(bank_error)?;
+        let copy = original.fork(&self.backend, self.layout.sizes, to, self.journal()).map_err(bank_error)?;
+        let reached = copy.tokens();
         Ok((self.add(copy), reached))
     }
 

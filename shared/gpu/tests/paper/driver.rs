@@ -68,6 +68,22 @@ impl Memory {
         MEMORY_LEN - self.taken.values().sum::<u64>()
     }
 
+    /// Whether all these bytes have memory: what was allocated with its address, or what is mapped side by side.
+    fn is_there(&self, address: u64, len: u64) -> bool {
+        let end = address + len;
+        let is_allocated = |(start, own): (&u64, &u64)| *start <= address && end <= start + own;
+        if self.taken.range(..=address).next_back().is_some_and(is_allocated) {
+            return true;
+        }
+        let mut reached = address;
+        for (start, own) in self.mapped.range(..end) {
+            if (*start..start + own).contains(&reached) {
+                reached = start + own;
+            }
+        }
+        reached >= end
+    }
+
     fn take(&mut self, len: u64, handle: &mut u64) -> u32 {
         if len > self.free() {
             return OUT_OF_MEMORY;
@@ -103,7 +119,7 @@ silent! {
     cuEventRecord cuEventSynchronize cuEventQuery cuEventDestroy_v2
     cuGraphDestroy cuGraphExecDestroy cuGraphLaunch
     cuMemAddressFree cuMemSetAccess
-    cuMemsetD8_v2 cuMemsetD8Async cuMemcpyHtoD_v2 cuMemcpyHtoDAsync_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoDAsync_v2
+    cuMemsetD8_v2 cuMemcpyHtoD_v2 cuMemcpyHtoDAsync_v2 cuMemcpyDtoHAsync_v2
     cuModuleUnload
 }
 
@@ -245,6 +261,17 @@ pub extern "C" fn cuMemFreeHost(address: *mut u8) -> u32 {
         unsafe { dealloc(address, layout) };
     }
     if_true(layout.is_some())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemsetD8Async(address: u64, _value: u8, len: usize) -> u32 {
+    if_true(memory().is_there(address, len as u64))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, len: usize) -> u32 {
+    let (memory, len) = (memory(), len as u64);
+    if_true(memory.is_there(to, len) && memory.is_there(from, len))
 }
 
 /// Memory on paper holds zeros.
