@@ -72,10 +72,12 @@ impl Scheduler {
         let in_vain = alone > Bytes::ZERO && self.restoring.is_empty();
         let deficit = if in_vain { alone } else { self.deficit_with_nothing_kept(&quote) };
         if mendable && !in_vain {
-            if self.warm.has_graced(wish.graces) && (deficit == Bytes::ZERO || !self.running.is_empty()) {
+            // What runs gives its memory back, and so does what is read for a request that then leaves or is refused.
+            let others = !self.running.is_empty() || !self.restoring.is_empty();
+            if self.warm.has_graced(wish.graces) && (deficit == Bytes::ZERO || others) {
                 return Funded::Held;
             }
-            if !self.running.is_empty() {
+            if others {
                 return Funded::Later;
             }
         }
@@ -203,9 +205,18 @@ impl Scheduler {
         self.close_kept(bank);
     }
 
-    /// Counts what a prompt that begins has to compute though a conversation held it that was given up lately.
-    pub(crate) fn note_refault(&mut self, prompt: &PromptRecord, cached: usize) {
+    /// How many of a prompt's tokens a conversation held that was given up lately, if that is more than any has now.
+    pub(crate) fn driven_out(&mut self, prompt: &PromptRecord) -> Option<Tokens> {
         let held = self.ghosts.held(prompt.tokens(), self.watch.now());
+        let running = self.running.iter().map(|running| running.record());
+        let warm = self.warm.iter().map(|warm| (&warm.record, held));
+        let mut others = running.chain(warm);
+        let is_held = others.any(|(record, there)| record.overlap(prompt).reused.min(there) >= held);
+        (held > Tokens(0) && !is_held).then_some(held)
+    }
+
+    /// Counts what a prompt has to compute though a conversation held it that was driven out.
+    pub(crate) fn note_refault(&mut self, held: Tokens, cached: usize) {
         let again = held.index().saturating_sub(cached);
         if again > 0 {
             self.counters.refaults.add(1);

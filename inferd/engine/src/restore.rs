@@ -77,6 +77,8 @@ impl Scheduler {
             Some(ticket) => {
                 let price = self.model.price(Tokens(prompt.tokens().len() as u32));
                 self.restoring.push(Restoring { waiting, price, stage: Stage::Reading(ticket) });
+                // Whoever comes next must not be promised the memory that it comes back to.
+                self.enter_into_books();
                 None
             }
             None => Some(waiting),

@@ -239,8 +239,12 @@ impl Scheduler {
         let restores = self.drop_cancelled_restores();
         self.counters.canceled.add(before - self.waiting.len() + restores);
         let gone = self.running.iter().enumerate().filter(|(_, running)| running.is_cancelled());
-        let gone = gone.map(|(index, _)| (index, End::Cancelled)).collect();
-        self.retire(gone);
+        let gone: Vec<(usize, End)> = gone.map(|(index, _)| (index, End::Cancelled)).collect();
+        if restores > 0 || !gone.is_empty() {
+            self.retire(gone);
+            // Those who are admitted next must not be promised what these gave back a second time.
+            self.enter_into_books();
+        }
     }
 
     /// Gives banks to those who wait, in their order. Who follows another, or is held up by a bank that is kept for
@@ -297,13 +301,12 @@ impl Scheduler {
             self.make_place(choice.source(), self.wish(&waiting));
         }
         let Waiting { request, outbox, submitted, slot, span, .. } = waiting;
+        let driven_out = if request.prompt_logprobs { None } else { self.driven_out(&request.prompt) };
         let model = self.model.as_mut();
         let now = self.watch.now();
         let seat = admit::seat(model, &self.running, &mut self.warm, &request.prompt, choice, now);
         self.counters.admitted(seat.reuse, seat.cached);
-        if !request.prompt_logprobs {
-            self.note_refault(&request.prompt, seat.cached);
-        }
+        driven_out.into_iter().for_each(|held| self.note_refault(held, seat.cached));
         let context = self.model.info().context;
         let stored = self.stored(&seat.prompt, Tokens(seat.cached as u32));
         let mut running = Running::start(request, seat, promise, context, outbox, submitted, span);
@@ -319,6 +322,8 @@ impl Scheduler {
         if let Err(end) = announced {
             self.retire(vec![(self.running.len() - 1, end)]);
         }
+        // The next one is admitted by what this one has taken over, given back or copied.
+        self.enter_into_books();
     }
 
     /// Answers that are longer than they were charged for are charged for more, or end.

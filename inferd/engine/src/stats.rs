@@ -85,9 +85,10 @@ counters! {
     reclaimed_banks,
     /// Bytes they held.
     reclaimed_bytes,
-    /// Requests that had to compute what a conversation held which had been given up in the last ten minutes.
+    /// Requests that had to compute what a conversation had held which was given up in the last ten minutes, and no other
+    /// holds.
     refaults,
-    /// Tokens of their prompts that it held.
+    /// Tokens of their prompts that were computed again.
     refault_tokens,
     /// Times that an idle conversation was asked for what it does not need.
     trims,

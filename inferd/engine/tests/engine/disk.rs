@@ -257,3 +257,23 @@ fn two_requests_for_one_stored_conversation_both_get_their_answer() {
     }
     assert!(second.controls.banks_open_most() <= 4);
 }
+
+#[test]
+fn whoever_does_not_fit_beside_a_conversation_that_comes_back_waits_for_it() {
+    let (_temporary, folder) = private_folder();
+    let first = bench(&folder, 4, NEVER);
+    let question = "q".repeat(599);
+    let answer = first.complete(first.request(&question, 20)).text;
+    first.engine.stop().unwrap();
+    let second = Bench::with_disk_and_room(hash_rule(), EngineOptions::default(), &folder, 1_000);
+    // Both are there at the first turn with nothing left to run.
+    second.controls.hold();
+    let before = second.submit(second.request("before", 1));
+    second.controls.wait_for_steps(1);
+    let comes_back = second.submit(second.request(&format!("{question}{answer}!"), 20));
+    let beside = second.submit(second.request("beside", 500));
+    second.controls.release();
+    hear(before);
+    assert_eq!(reuse(&hear(comes_back)).0, ReuseKind::Disk);
+    assert_eq!(hear(beside).finished().usage.completion_tokens.0, 500);
+}

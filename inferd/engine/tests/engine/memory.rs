@@ -2,7 +2,7 @@
 
 use crate::support::model::hash_rule;
 use crate::support::{Bench, Heard, hear};
-use ds4_engine::{EngineOptions, FinishReason, RequestFault};
+use ds4_engine::{EngineOptions, FinishReason, GenerateRequest, Keep, RequestFault};
 use ds4_governor::{Consumer, Governor, Lease, Reason, Verdict};
 use ds4_units::{Bytes, Tokens};
 use std::time::{Duration, Instant};
@@ -79,6 +79,31 @@ fn a_request_waits_for_the_memory_that_a_running_one_was_promised_and_not_for_mo
     for stream in [first, second, small] {
         assert!(hear(stream).end.is_ok());
     }
+}
+
+#[test]
+fn what_a_client_that_left_gives_back_is_promised_once() {
+    let options = EngineOptions { banks: 4, prefill_rows: Some(100), ..EngineOptions::default() };
+    let (bench, _) = Bench::with_room(hash_rule(), 4_000, options, 1_000);
+    bench.controls.hold();
+    // It leaves while its prompt is computed and nothing is written to it.
+    let long = GenerateRequest { keep: Keep::Nothing, ..bench.request(&"a".repeat(939), 10) };
+    let leaves = bench.submit(long);
+    while bench.controls.tokens_held() < 700 {
+        bench.controls.allow(1);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let first = bench.submit(bench.request("first one", 590));
+    let second = bench.submit(bench.request("second on", 590));
+    drop(leaves);
+    // The next look at the machine finds the memory free already.
+    std::thread::sleep(Duration::from_millis(60));
+    let begun = bench.controls.steps().len();
+    bench.controls.allow(100);
+    bench.controls.wait_for_steps(begun + 50);
+    assert_eq!(bench.controls.banks_open(), 1, "600 of 1,000 are promised to the first");
+    bench.controls.release();
+    assert!(hear(first).end.is_ok() && hear(second).end.is_ok());
 }
 
 #[test]

@@ -53,15 +53,7 @@ impl Bench {
     /// The same, or one with memory for everything, by a watch of the test's own.
     pub fn by_watch(rule: Rule, options: EngineOptions, room: Option<u64>) -> (Bench, TestWatch) {
         let watch = TestWatch::default();
-        let account = |controls: &Controls| {
-            let Some(room) = room else { return Account::unlimited() };
-            let controls = controls.clone();
-            let observe = move || {
-                let held = BYTES_PER_TOKEN * controls.tokens_held() as u64;
-                Observation::of(Source::MemAvailable, Bytes(BYTES_PER_TOKEN * room - held))
-            };
-            Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe))
-        };
+        let account = |controls: &Controls| room.map_or_else(Account::unlimited, |room| room_for(room, controls));
         let (model, controls) = FakeModel::new(rule, 4_000);
         let tokenizer = Arc::new(vocabulary::tokenizer());
         let codec = Arc::new(PlainCodec::new(tokenizer.clone()));
@@ -73,6 +65,13 @@ impl Bench {
     /// An engine that keeps conversations in `folder`.
     pub fn with_disk(rule: Rule, options: EngineOptions, folder: &Path, interval: u32) -> Bench {
         Bench::over_disk(rule, 2_000, options, (folder, interval), PlainCodec::new, &AnswerMemory::default())
+    }
+
+    /// The same on a machine whose memory holds `room` tokens.
+    pub fn with_disk_and_room(rule: Rule, options: EngineOptions, folder: &Path, room: u64) -> Bench {
+        let account = |controls: &Controls| room_for(room, controls);
+        let memory = AnswerMemory::default();
+        Bench::start_over_disk(rule, 2_000, options, (folder, 0), PlainCodec::new, &memory, account)
     }
 
     fn with_account(
@@ -101,6 +100,19 @@ impl<C: PromptCodec + 'static> Bench<C> {
         codec: impl FnOnce(Arc<Tokenizer>) -> C,
         memory: &AnswerMemory,
     ) -> Bench<C> {
+        let account = |_: &Controls| Account::unlimited();
+        Bench::start_over_disk(rule, context, options, (folder, interval), codec, memory, account)
+    }
+
+    fn start_over_disk(
+        rule: Rule,
+        context: u32,
+        options: EngineOptions,
+        (folder, interval): (&Path, u32),
+        codec: impl FnOnce(Arc<Tokenizer>) -> C,
+        memory: &AnswerMemory,
+        account: impl FnOnce(&Controls) -> Account,
+    ) -> Bench<C> {
         let (model, controls) = FakeModel::new(rule, context);
         let tokenizer = Arc::new(vocabulary::tokenizer());
         let codec = Arc::new(codec(tokenizer.clone()));
@@ -117,9 +129,8 @@ impl<C: PromptCodec + 'static> Bench<C> {
         let disk = DiskBanks::open(&disk, [1; 32], "test/1", &model, tokenizer.clone()).unwrap();
         disk.recall_into(memory);
         let loaded = LoadedModel { model: Box::new(model), tokenizer: tokenizer.clone(), codec: codec.clone() };
-        let engine =
-            Engine::start_with(loaded, options, Account::unlimited(), Stores { disk: Some(disk), parked: None })
-                .unwrap();
+        let stores = Stores { disk: Some(disk), parked: None };
+        let engine = Engine::start_with(loaded, options, account(&controls), stores).unwrap();
         Bench { engine, controls, tokenizer, codec }
     }
 
@@ -173,6 +184,16 @@ impl<C: PromptCodec + 'static> Bench<C> {
     pub fn complete(&self, request: GenerateRequest) -> Heard {
         hear(self.submit(request))
     }
+}
+
+/// A machine whose memory holds `room` tokens.
+fn room_for(room: u64, controls: &Controls) -> Account {
+    let controls = controls.clone();
+    let observe = move || {
+        let held = BYTES_PER_TOKEN * controls.tokens_held() as u64;
+        Observation::of(Source::MemAvailable, Bytes(BYTES_PER_TOKEN * room - held))
+    };
+    Account::new(Governor::new(Floors::default(), Census::default()), Box::new(observe))
 }
 
 /// Time as a test lets it pass.
