@@ -352,3 +352,18 @@ fn the_account_has_the_weights_as_what_they_are_and_says_what_was_planned() -> R
     ensure!(all(lent) && own == 0 && boot == 0, "{file} bytes: {lent} lent, {own} its own, {boot} taken at boot");
     Ok(())
 }
+
+#[test]
+fn weights_of_a_model_and_its_draft_block_that_one_owner_lends_are_entered_once() -> Result<()> {
+    let draft = repository().join("scripts/demo-model/ds4-demo-16m-mtp.gguf");
+    let both = std::fs::metadata(demo_model())?.len() + std::fs::metadata(&draft)?.len();
+    let with_draft = ["--mtp".as_ref(), draft.as_os_str()];
+    let owner = Owner::start(&demo_model(), &with_draft)?;
+    let manifest = owner.manifest()?;
+    let arguments = [&["--weights".as_ref(), manifest.as_os_str()], &with_draft[..]].concat();
+    let [lent, own, _] = weights_in_the_account(&Worker::start(&demo_model(), 0, &arguments)?)?;
+    ensure!((both * 9 / 10..both + (4 << 20)).contains(&lent) && own == 0, "{both} bytes: {lent} lent, {own} its own");
+    let [lent, own, _] = weights_in_the_account(&Worker::start(&demo_model(), 0, &with_draft)?)?;
+    ensure!((both * 9 / 10..both + (4 << 20)).contains(&own) && lent == 0, "{both} bytes: {lent} lent, {own} its own");
+    Ok(())
+}

@@ -274,9 +274,12 @@ fn memory(now: &Now, observatory: &Observatory) {
     now.gauge("ds4_memory_census_supported", "1: what is held is counted, on every kind of device", 1);
     now.gauge("ds4_memory_census_epoch", "Changes of what is held", census.epoch());
     now.counter("ds4_memory_census_faults_total", "Entries that contradicted the ledger", census.faults());
-    let outstanding = governor.floors().substrate_outstanding.0;
-    let help = "Memory that weights will take and have not taken yet";
-    now.gauge("ds4_memory_substrate_outstanding_bytes", help, outstanding);
+    let help = "Memory that steps and their recordings will take and have not taken yet";
+    now.gauge(
+        "ds4_memory_substrate_outstanding_bytes",
+        help,
+        leases.get(Consumer::Prewarm).outstanding().unwrap_or_default().0,
+    );
     let (mut lease, mut decided, mut deficits) = (Vec::new(), Vec::new(), Vec::new());
     for &consumer in Consumer::ALL {
         let (name, held) = (consumer.name(), leases.get(consumer));
@@ -302,7 +305,8 @@ fn memory(now: &Now, observatory: &Observatory) {
     }
     let looks = governor.looks();
     let asked = [Source::CudaFree, Source::MemAvailable].map(|source| ([source.name()], looks.at(source)));
-    now.counters("ds4_memory_observation_calls_total", "Times that a source was asked", ["source"], &asked);
+    let help = "Times that a source was asked for a decision; the guard's looks, ten a second, are not counted";
+    now.counters("ds4_memory_observation_calls_total", help, ["source"], &asked);
     let help = "Looks at the machine that came to nothing";
     now.counter("ds4_memory_observation_errors_total", help, looks.errors);
     now.gauge("ds4_memory_pressure", "0 none, 1 soft, 2 hard", governor.pressure().0 as u64);

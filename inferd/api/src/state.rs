@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// Between two looks whether the last client has left.
+const CLIENTS_LOOK: Duration = Duration::from_millis(10);
+
 /// One value behind every route.
 pub(crate) struct ServerState {
     pub(crate) settings: Settings,
@@ -75,8 +78,13 @@ impl ServerState {
 
     /// Returns when no request generates any more, or after `patience`; says which.
     pub(crate) async fn all_clients_left(&self, patience: Duration) -> bool {
-        let everyone = self.clients.acquire_many(self.clients_max);
-        tokio::time::timeout(patience, everyone).await.is_ok()
+        // Waiting for all places at once would take those that are free, and count them as clients.
+        let left = async {
+            while self.clients() > 0 {
+                tokio::time::sleep(CLIENTS_LOOK).await;
+            }
+        };
+        tokio::time::timeout(patience, left).await.is_ok()
     }
 
     /// Reads a body, or sheds its request where all bodies together would take too much.

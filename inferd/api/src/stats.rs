@@ -198,7 +198,7 @@ fn memory(serving: &Serving) -> Value {
         "census_epoch": census.epoch(),
         "classes": classes,
         "census_faults": census.faults(),
-        "substrate_outstanding": governor.floors().substrate_outstanding.0,
+        "substrate_outstanding": governor.leases().get(Consumer::Prewarm).outstanding().unwrap_or_default().0,
     });
     if let Some(seen) = governor.observation() {
         let (status, source) = (seen.status.name(), seen.source.name());

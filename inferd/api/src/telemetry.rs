@@ -80,7 +80,7 @@ impl Telemetry {
             )),
             sheds: valid(counter(
                 "ds4_requests_shed_total",
-                "Requests turned away before they had a bank",
+                "Requests turned away at the door or from the queue, and answers that were read too slowly",
                 &["reason"],
             )),
             routes: valid(counter("ds4_route_requests_total", "Requests handed to the engine", &["surface", "lane"])),

@@ -53,7 +53,8 @@ async fn run(config: Config, signals: &StopSignals) -> Result<Exit, Failure> {
         let _ = closed.await;
     }));
     let outcome = boot_and_wait(config, &api, signals.flag(), &mut stops, started).await;
-    if let Ok(engine) = outcome {
+    // The machine is watched for as long as anything runs.
+    if let Ok((engine, _guard)) = outcome {
         drain(&api, &mut stops).await;
         drop(close);
         let _ = http.await;
@@ -96,7 +97,7 @@ async fn listen(config: &Config) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-/// Boots, tells the API, and returns the engine once a stop is asked for. Fails when the model cannot be had or the
+/// Boots, tells the API, and returns the engine and its guard once a stop is asked for. Fails when the model cannot be had or the
 /// engine falls over.
 async fn boot_and_wait(
     config: Config,
@@ -104,7 +105,7 @@ async fn boot_and_wait(
     cancel: Arc<AtomicBool>,
     stops: &mut Stops,
     started: Instant,
-) -> Result<Engine, Failure> {
+) -> Result<(Engine, Guard), Failure> {
     let (options, max_seqs) = (config.engine, config.max_seqs);
     let floor = config.memory_floor;
     let memory = api.memory();
@@ -132,7 +133,7 @@ async fn boot_and_wait(
     let engine = engine.map_err(|error| (Exit::Engine, format!("cannot start the engine thread: {error}")))?;
     let governor = engine.handle().observatory().governor().clone();
     let guard = Guard::start(governor, &device, PressureLimits::below(floor));
-    let _guard = guard.map_err(|error| (Exit::Failed, format!("cannot start threads: {error}")))?;
+    let guard = guard.map_err(|error| (Exit::Failed, format!("cannot start threads: {error}")))?;
     info!(model = %printable(&model_id), max_seqs = options.banks, ready_ms = started.elapsed().as_millis() as u64, "ready");
     service::status(&format!("serves {}", printable(&model_id)));
     service::ready();
@@ -140,7 +141,7 @@ async fn boot_and_wait(
     let mut leaks = Leaks::default();
     loop {
         tokio::select! {
-            () = stops.next() => return Ok(engine),
+            () = stops.next() => return Ok((engine, guard)),
             () = tokio::time::sleep(ENGINE_LOOK) => {
                 if let Some(handles) = leaks.more((machine.leaked_handles)()) {
                     warn!(handles, "the GPU's driver did not take handles back: their memory is lost until the worker ends");

@@ -182,19 +182,18 @@ impl ModelFile {
         let source = weights::obtain(args, &self.file, worker, cancel)?;
         let (mut memory, mut derived) = (WeightMemory::default(), Derived::default());
         derived.count(&source);
-        memory.enter(&self.file, &source);
         let draft = match &self.draft {
             Some((path, file)) => {
                 let obtained = weights::obtain_draft(args, file, source.lease.is_some(), worker, cancel);
                 let wrong = |source| BootError::Draft { path: path.clone(), source: Box::new(source) };
                 let obtained = obtained.map_err(wrong)?;
                 derived.count(&obtained);
-                memory.enter(file, &obtained);
-                Some((file, obtained.weights))
+                Some((file, obtained))
             }
             None => None,
         };
-        let draft = draft.as_ref().map(|(file, weights)| DraftSource { file, weights });
+        memory.enter(&self.file, &source, draft.as_ref().map(|(file, source)| (*file, source)));
+        let draft = draft.as_ref().map(|(file, source)| DraftSource { file, weights: &source.weights });
         let began = Instant::now();
         let options = BindOptions { context, kv_rounding: rounding(args), device: source.device.clone() };
         let model = self.family.bind(&self.file, &source.weights, draft, &options)?;

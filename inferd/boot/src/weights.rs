@@ -52,12 +52,22 @@ pub struct WeightMemory {
 }
 
 impl WeightMemory {
-    /// Enters the weights of `file`, which are in memory.
-    pub(crate) fn enter(&mut self, file: &GgufModel, source: &Source) {
-        let class = if source.lease.is_some() { Class::WeightImport } else { Class::WeightArena };
+    /// Enters the weights of `file`, which are in memory, and those of its draft block.
+    pub(crate) fn enter(&mut self, file: &GgufModel, source: &Source, draft: Option<(&GgufModel, &Source)>) {
+        let draft_size = draft.map_or(Bytes::ZERO, |(file, _)| size(file));
+        if source.lease.is_some() {
+            // An owner lends all its ranges, whichever of its models is asked for: they are the memory of both.
+            return self.charge(Class::WeightImport, Bytes(size(file).0 + draft_size.0), source.memory);
+        }
+        self.charge(Class::WeightArena, size(file), source.memory);
+        if let Some((_, draft)) = draft {
+            self.charge(Class::WeightArena, draft_size, draft.memory);
+        }
+    }
+
+    fn charge(&mut self, class: Class, tensors: Bytes, memory: Bytes) {
         // A tensor may be there in another form than in the file, which takes less.
-        let tensors = size(file).min(source.memory);
-        self.charges.push(self.census.charge(class, Domain::Device, tensors, source.memory));
+        self.charges.push(self.census.charge(class, Domain::Device, tensors.min(memory), memory));
     }
 }
 

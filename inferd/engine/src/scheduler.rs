@@ -454,6 +454,7 @@ impl Scheduler {
         let guesses: usize = shares.iter().map(|share| self.running[share.index].guesses()).sum();
         // Of guesses the right ones count, when they are known.
         self.counters.decoded.add(decoded - guesses);
+        self.counters.guesses.add(guesses);
         self.counters.prefilled_computed.add(computed);
         self.counters.steps.add(1);
         self.counters.decode_steps.add(usize::from(decoded > 0));

@@ -69,7 +69,7 @@ counters! {
     prefilled_cached,
     /// Answer tokens whose rows were computed.
     decoded,
-    /// Guesses that were computed or are about to be.
+    /// Guesses whose rows were computed.
     guesses,
     /// Guesses that were what was drawn.
     guesses_right,

@@ -43,9 +43,16 @@ async fn draining_refuses_newcomers_and_waits_for_those_who_are_served() {
     assert!(!server.api.drain(Duration::ZERO).await, "one is still served");
     assert_eq!(health(&server).await, (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "draining"})));
     assert_unavailable(&server.post(HELLO).await, "server shutting down", "5");
-    server.controls().release();
+    let page = async || server.get("/metrics").await.text;
+    let watched = async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let seen = page().await;
+        server.controls().release();
+        seen
+    };
+    let (left, seen) = tokio::join!(server.api.drain(Duration::from_secs(60)), watched);
+    assert!(left && seen.contains("\nds4_clients_connected 1\n"), "{seen}");
     assert_eq!(running.await.unwrap().unwrap().status(), StatusCode::OK);
-    assert!(server.api.drain(Duration::from_secs(60)).await);
 }
 
 #[tokio::test]

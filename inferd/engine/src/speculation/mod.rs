@@ -91,7 +91,6 @@ impl Scheduler {
         let passes = wishes.iter().map(|wish| wish.count).max().unwrap_or(1);
         speculation.costs.draft(wishes.len(), passes, began.elapsed());
         for (&(index, _), guesses) in choice.iter().zip(guesses) {
-            self.counters.guesses.add(guesses.len());
             self.running[index].guess(guesses);
         }
     }
