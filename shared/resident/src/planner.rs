@@ -232,7 +232,7 @@ fn add_model(plan: &mut Plan, packer: &mut Packer, model: &TensorTable<'_>, requ
 }
 
 /// Places the artifacts of a model in the order of their sources in the files, and returns their indices by source
-/// tensor. Artifacts that replace the same bytes of the file, in the same layout, are one.
+/// tensor. Artifacts that replace the same bytes of the file, of the same type and dimensions, in the same layout, are one.
 fn add_artifacts<'a>(
     plan: &mut Plan,
     packer: &mut Packer,
@@ -247,7 +247,7 @@ fn add_artifacts<'a>(
     let wanted: Vec<_> = tensors.iter().filter_map(request_for).collect();
     let key = |info: &TensorInfo, request: &ArtifactRequest| {
         let own = (!request.replaces_raw).then(|| info.name.clone());
-        (info.shard, info.offset, request.layout.clone(), request.len, own)
+        (info.shard, info.offset, info.kind, info.dims.clone(), request.layout.clone(), request.len, own)
     };
     let mut firsts: BTreeMap<_, (&str, usize)> = BTreeMap::new();
     let mut lens = Vec::new();

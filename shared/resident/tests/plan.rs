@@ -225,6 +225,21 @@ fn an_artifact_replaces_or_accompanies_its_tensor() {
     assert_eq!(made.totals.artifacts, Bytes(1000));
 }
 
+/// Where a byte of an artifact lies depends on how long rows are.
+#[test]
+fn artifacts_of_the_same_bytes_in_rows_of_other_lengths_are_two() {
+    let tensor = |name: &str, dims: [u64; 2]| {
+        let (kind, len) = (TensorType::Q8_0, Bytes(128 * 34));
+        TensorInfo { name: name.into(), kind, dims: dims.to_vec(), shard: 0, offset: FileOffset(4096), len }
+    };
+    let tensors = [tensor("short", [64, 64]), tensor("long", [128, 32])];
+    let table = TensorTable { role: Role::Base, tensors: &tensors };
+    let made = plan(&[table], &PlanOptions { artifacts: all_split(&[table]), ..PlanOptions::default() }).unwrap();
+    assert_eq!(made.artifacts[0].place.len, made.artifacts[1].place.len);
+    assert_ne!(made.artifacts[0].place, made.artifacts[1].place);
+    assert!(made.artifacts.iter().all(|artifact| artifact.shared_with.is_none()));
+}
+
 #[test]
 fn artifacts_of_the_same_bytes_are_one_and_lie_in_the_order_of_the_file() {
     let tensor = |name: &str, kind, dims: &[u64], offset| {

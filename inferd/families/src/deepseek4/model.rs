@@ -291,7 +291,8 @@ impl<B: Backend> Model for DeepSeek4<B> {
         };
         import.bank = Some(bank);
         let first = import.blocks;
-        let count = (bytes.0 / self.layout.sizes.block as u64).max(1);
+        // Where no layer keeps compressed rows, blocks have no bytes.
+        let count = (bytes.0 / (self.layout.sizes.block as u64).max(1)).max(1);
         let until = (first as u64).saturating_add(count).min(import.image().blocks.len() as u64) as usize;
         let filling = self.banks.get_mut(&bank).ok_or(BankError::UnknownBank(bank))?;
         filling.fill(&self.backend, first, &import.image().blocks[first..until]).map_err(bank_error)?;

@@ -1,9 +1,10 @@
 //! Banks that leave the process and come back.
 
 use crate::kit;
+use ds4_gguf::{Array, Value, writer::Writer};
 use ds4_model::{BankError, BankImage, KvRounding, LogitsWanted, Model};
 use ds4_units::{BankId, TokenId, Tokens};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const MODELS: [&str; 4] = ["flash-micro", "pro-micro", "kshape", "f16-micro"];
@@ -88,6 +89,35 @@ fn an_export_is_not_changed_by_what_its_bank_does_next() {
     // The imported bank can be cut back to where it was imported, and shares nothing with the image.
     assert_eq!(model.truncate(restored, Tokens(cut as u32)), Ok(Tokens(cut as u32)));
     assert!(logits_after(model.as_mut(), restored, &tokens, cut) == expected[cut..]);
+}
+
+#[test]
+fn a_bank_of_windows_alone_has_blocks_without_bytes_and_comes_back_too() {
+    let Some((path, tokens)) = fixture("flash-micro") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let windows = folder.path().join("windows.gguf");
+    without_compressed_rows(&path, &windows);
+    let tokens: Vec<TokenId> = tokens.iter().copied().cycle().take(300).collect();
+    let mut model = kit::load(&windows, KvRounding::Exact);
+    let expected = kit::all_logits(model.as_mut(), &tokens);
+    let bank = filled(model.as_mut(), &tokens[..200]);
+    let image = through_bytes(&model.export(bank, 0).expect("an export"));
+    assert!(image.blocks.len() == 2 && image.blocks.iter().all(|block| block.as_ref().as_ref().is_empty()));
+    let restored = model.import(&tokens[..200], &image).expect("an import");
+    assert!(logits_after(model.as_mut(), restored, &tokens, 200) == expected[200..]);
+}
+
+/// Writes a model again with layers that keep their window only.
+fn without_compressed_rows(model: &Path, to: &Path) {
+    let model = ds4_gguf::Model::open(model).expect("a model");
+    let values = model.metadata().iter();
+    let copy = values.fold(Writer::new("deepseek4"), |copy, (key, value)| copy.value(key, value.clone()));
+    let ratios = model.metadata().u64s("deepseek4.attention.compress_ratios").expect("numbers").expect("it has them");
+    let none = Value::Array(Array::U32(vec![0; ratios.len()]));
+    let copy = model.tensors().iter().fold(copy.value("deepseek4.attention.compress_ratios", none), |copy, tensor| {
+        copy.tensor(&tensor.name, tensor.kind, &tensor.dims, model.read_tensor(tensor).expect("its bytes"))
+    });
+    copy.write(to).expect("a file");
 }
 
 #[test]
