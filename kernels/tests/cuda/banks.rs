@@ -159,11 +159,15 @@ fn a_bank_goes_back_to_its_checkpoint_and_a_fork_goes_its_own_way() {
     store(&mut pair, 71, 200);
     let at_200 = pair.device[0].recurrent().unwrap();
     let checkpoint = pair.cuda.checkpoint(&pair.device[0]).unwrap();
-    let fork = pair.cuda.fork(&pair.device[0]).unwrap();
+    let fork = pair.cuda.fork(&pair.device[0], 200).unwrap();
     store(&mut pair, 72, 30_000);
     assert_ne!(pair.device[0].recurrent().unwrap(), at_200);
     assert_eq!(fork.recurrent().unwrap(), at_200, "the fork does not follow");
     let grown = pair.cuda.bank_bytes(&pair.device[0]);
+    let mut early = pair.cuda.fork(&pair.device[0], 200).unwrap();
+    assert!(pair.cuda.bank_bytes(&early) <= grown);
+    pair.cuda.restore(&mut early, &checkpoint, 200).unwrap();
+    assert_eq!(early.recurrent().unwrap(), at_200, "a fork of the beginning");
     pair.cuda.restore(&mut pair.device[0], &checkpoint, 200).unwrap();
     assert_eq!(pair.device[0].recurrent().unwrap(), at_200);
     assert!(pair.cuda.bank_bytes(&pair.device[0]) <= grown);

@@ -227,7 +227,7 @@ impl<B: Observed> Backend for Watched<B> {
         fn begin(bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError>;
         fn begin_on_top(bank: &mut Self::Bank, tokens: usize) -> Result<(), BackendError>;
         fn commit(bank: &mut Self::Bank) -> ();
-        fn fork(bank: &Self::Bank) -> Result<Self::Bank, BackendError>;
+        fn fork(bank: &Self::Bank, tokens: usize) -> Result<Self::Bank, BackendError>;
         fn checkpoint(bank: &Self::Bank) -> Result<Self::Checkpoint, BackendError>;
         fn restore(bank: &mut Self::Bank, checkpoint: &Self::Checkpoint, tokens: usize) -> Result<(), BackendError>;
         fn read_bank(bank: &Self::Bank, first: usize) -> Result<BankImage, BackendError>;
