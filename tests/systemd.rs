@@ -4,8 +4,26 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use ds4_tests::{Answer, Manager, Site, TURNS, binary, demo_model, messages, repository, run};
+use ds4_tests::{Answer, Manager, Process, Site, TURNS, Worker, binary, demo_model, messages, repository, run};
 use tempfile::TempDir;
+
+/// A keeper that gets two sets back: the weights, and a conversation.
+fn keeper_with_both(manager: &Manager, site: &Site) -> Result<Process> {
+    let keeper = manager.start(&site.keeper_command()?)?;
+    keeper.wait_for_line("keeper listening")?;
+    assert_eq!(keeper.output().matches("back from the service manager").count(), 2, "{}", keeper.output());
+    Ok(keeper)
+}
+
+/// An owner and a worker that go on with what a keeper has; the worker has answered.
+fn going_on(site: &Site) -> Result<(Process, Worker)> {
+    let owner = site.serving_owner()?;
+    ensure!(owner.output().contains("weights taken back"), "{}", owner.output());
+    let worker = site.serving_worker()?;
+    let answer = Answer::to(&worker, &messages(3))?;
+    assert_eq!((answer.text.as_str(), answer.reuse.as_str()), (TURNS[3].1, "adopted"));
+    Ok((owner, worker))
+}
 
 #[test]
 fn everything_outlives_owner_worker_and_keeper_in_the_service_manager_s_store() -> Result<()> {
@@ -28,14 +46,21 @@ fn everything_outlives_owner_worker_and_keeper_in_the_service_manager_s_store() 
     first.kill()?;
 
     // Nothing of it lives but what the manager holds.
-    let second = manager.start(&site.keeper_command()?)?;
-    second.wait_for_line("keeper listening")?;
-    assert_eq!(second.output().matches("back from the service manager").count(), 2, "{}", second.output());
-    let owner = site.serving_owner()?;
-    ensure!(owner.output().contains("weights taken back"), "{}", owner.output());
-    let worker = site.serving_worker()?;
-    let answer = Answer::to(&worker, &messages(3))?;
-    assert_eq!((answer.text.as_str(), answer.reuse.as_str()), (TURNS[3].1, "adopted"));
+    let second = keeper_with_both(&manager, &site)?;
+    let (owner, worker) = going_on(&site)?;
+
+    // They have parked the same memory again, and do so once more with a keeper that is restarted while they live.
+    manager.wait_for_sets(2)?;
+    second.kill()?;
+    let third = keeper_with_both(&manager, &site)?;
+    owner.wait_for_line(&format!("weights parked with the keeper keeper={}", third.pid()))?;
+    worker.wait_for_stat("parked", "keepers_lost", |lost| lost == 1)?;
+    worker.wait_for_stat("parked", "conversations", |count| count == 1)?;
+    worker.kill()?;
+    owner.kill()?;
+    third.kill()?;
+    let fourth = keeper_with_both(&manager, &site)?;
+    let (owner, worker) = going_on(&site)?;
     worker.kill()?;
     drop(owner);
 
@@ -44,7 +69,7 @@ fn everything_outlives_owner_worker_and_keeper_in_the_service_manager_s_store() 
     release.args(["--release", "--run-dir"]).arg(site.run_dir());
     assert_eq!(run(release)?.code(), Some(0));
     manager.wait_for_fds(0)?;
-    let ended = second.terminate()?;
+    let ended = fourth.terminate()?;
     assert_eq!(ended.code(), Some(0), "{}", ended.output);
     manager.wait_for("STOPPING=1")
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use ds4_wire::datagram;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::stat::fstat;
 use tempfile::TempDir;
 
 use crate::process::{PATIENCE, Process};
@@ -24,6 +25,7 @@ const ASIDE: usize = 200;
 /// wait for one that does not.
 pub struct Manager {
     folder: TempDir,
+    socket: Arc<UnixDatagram>,
     heard: Arc<Mutex<Heard>>,
     over: Arc<AtomicBool>,
     listener: Option<JoinHandle<()>>,
@@ -43,13 +45,13 @@ impl Manager {
     /// A manager with an empty store.
     pub fn new() -> Result<Manager> {
         let folder = TempDir::new().context("a folder for the socket")?;
-        let socket = UnixDatagram::bind(folder.path().join("notify"))?;
+        let socket = Arc::new(UnixDatagram::bind(folder.path().join("notify"))?);
         let (heard, over) = (Arc::<Mutex<Heard>>::default(), Arc::<AtomicBool>::default());
-        let (hears, ends) = (Arc::clone(&heard), Arc::clone(&over));
+        let (hears, ends, listened) = (Arc::clone(&heard), Arc::clone(&over), Arc::clone(&socket));
         let listener = std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
                 let mut heard = locked(&hears);
-                if let Err(error) = heard.listen(&socket) {
+                if let Err(error) = heard.listen(&listened) {
                     heard.fault = Some(format!("{error:#}"));
                     return;
                 }
@@ -57,12 +59,14 @@ impl Manager {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        Ok(Manager { folder, heard, over, listener: Some(listener) })
+        Ok(Manager { folder, socket, heard, over, listener: Some(listener) })
     }
 
-    /// Starts a service as this manager does, with all descriptors of the store.
+    /// Starts a service as this manager does, with all descriptors of the store, when it has heard all that was said by
+    /// who is dead.
     pub fn start(&self, service: &Command) -> Result<Process> {
-        let heard = locked(&self.heard);
+        let mut heard = locked(&self.heard);
+        heard.listen(&self.socket)?;
         let (mut aside, mut wanted, mut closed) = (String::new(), String::new(), String::new());
         for (index, fd) in heard.store.values().enumerate() {
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
@@ -131,6 +135,19 @@ fn locked(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
 }
 
 impl Heard {
+    /// Whether a descriptor is in the store already, under whatever name: systemd drops such a one and says nothing. It
+    /// asks for the same open file, and this for the same file, which is as good for memory without a name.
+    fn holds(&self, fd: &OwnedFd) -> Result<bool> {
+        let file = fstat(fd)?;
+        for held in self.store.values() {
+            let held = fstat(held)?;
+            if (held.st_dev, held.st_ino) == (file.st_dev, file.st_ino) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Takes everything that has been sent.
     fn listen(&mut self, socket: &UnixDatagram) -> Result<()> {
         loop {
@@ -144,7 +161,11 @@ impl Heard {
             let name = lines.iter().find_map(|line| line.strip_prefix("FDNAME=")).unwrap_or("stored").to_owned();
             if lines.contains(&"FDSTORE=1") {
                 ensure!(fds.len() == 1 && name.len() < 256 && !name.contains(':'), "{text:?} with {} fds", fds.len());
-                self.store.extend(fds.into_iter().map(|fd| (name.clone(), fd)));
+                for fd in fds {
+                    if !self.holds(&fd)? {
+                        self.store.insert(name.clone(), fd);
+                    }
+                }
             } else if lines.contains(&"FDSTOREREMOVE=1") {
                 self.store.remove(&name);
             }

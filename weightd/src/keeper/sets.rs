@@ -78,7 +78,7 @@ impl Sets {
             let (generation, fingerprint, orphaned) = (what.generation, what.fingerprint, what.orphaned());
             let stored = Some(id);
             let set = Set { generation, fingerprint, fds: fds.into(), lease: None, orphaned, until, stored };
-            // Of two of one name the later one was to take the place of the other.
+            // Of two of one name the later one counts: the manager was to let go of the other, and did not.
             let replaced = match inner.sets.get(&what.set) {
                 Some(other) if other.number() > set.number() => Some(set),
                 _ => inner.sets.insert(what.set, set),
@@ -164,6 +164,11 @@ impl Holder<'_> {
         let Deposit { set, generation, fingerprint, orphaned, fds } = deposit;
         let mut inner = self.sets.lock();
         self.check_lease(inner.sets.get(&set))?;
+        // A set that is parked again mostly has the descriptors that it had, and a service manager silently drops one
+        // that it holds already, under whatever name. So the old names go first; the client has the memory meanwhile.
+        if let Some(replaced) = inner.sets.get(&set) {
+            self.sets.unstore(replaced);
+        }
         let lease = Some((self.id, self.pid));
         let id = inner.next_stored.to_string();
         inner.next_stored += 1;
@@ -171,8 +176,7 @@ impl Holder<'_> {
         let what = Description { set: set.clone(), generation, fingerprint, orphaned_ms, fds: fds.len() };
         let stored = self.sets.store.store(&id, &what, &fds).then_some(id);
         let kept = Set { generation, fingerprint, fds: fds.into(), lease, orphaned, until: None, stored };
-        let replaced = inner.sets.insert(set, kept);
-        replaced.iter().for_each(|set| self.sets.unstore(set));
+        inner.sets.insert(set, kept);
         Ok(())
     }
 
