@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tracing::info;
 
+/// The longest id of a worker: every status repeats those of all workers, and has to fit a message.
+const WORKER_ID_MAX: usize = 128;
+
 /// What a client may be given: the manifest, and one range for each that it lists.
 #[derive(Debug)]
 pub(crate) struct Holdings {
@@ -149,6 +152,7 @@ impl Store {
         if proto < PROTO_MIN.max(hello.proto_min) {
             return Err(Refusal::Protocol { min: PROTO_MIN, max: PROTO_MAX });
         }
+        check_worker_id(&hello.worker_id)?;
         let (instance, generation) = (self.facts.instance.0, self.facts.generation);
         if let Some(want) = hello.want.instance.filter(|want| *want != instance) {
             return Err(Refusal::StaleInstance { have: instance, want });
@@ -250,6 +254,14 @@ impl Drop for Lease {
         }
         self.store.lease_ended.ring();
     }
+}
+
+fn check_worker_id(id: &str) -> Result<(), Refusal> {
+    if id.len() <= WORKER_ID_MAX {
+        return Ok(());
+    }
+    let reason = format!("a worker's id has {WORKER_ID_MAX} bytes at most, this one has {}", id.len());
+    Err(Refusal::BadRequest { reason })
 }
 
 fn check_wants(manifest: &WeightsManifest, hello: &Hello) -> Result<(), Refusal> {

@@ -2,7 +2,7 @@
 
 use crate::kit::{PATIENCE, Rig, ask, greet, hello, open_fds, soon, status, until};
 use ds4_tests::Process;
-use ds4_wire::{Connection, Deadline, Hello, Phase, Refusal, Reply, Request, Want, WireError, encode};
+use ds4_wire::{Connection, Deadline, FRAME_BODY_MAX, Hello, Phase, Refusal, Reply, Request, Want, WireError, encode};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -171,6 +171,26 @@ fn the_65th_connection_is_told_to_come_back_and_may() {
     assert_eq!(refusal(ask(&busy, &Request::Status).unwrap()), Refusal::Busy { max: 64 });
     held.pop();
     until("room for one more", || greet(&rig.connect()).is_ok());
+    owner.terminate().unwrap();
+}
+
+#[test]
+fn whatever_ids_its_clients_have_an_owner_answers_how_it_is() {
+    let rig = Rig::new();
+    let owner = rig.ready(&[]);
+    let called = |len: usize| Request::Hello(Hello { worker_id: "w".repeat(len), ..hello() });
+    let first = rig.connect();
+    for len in [FRAME_BODY_MAX - 100, 129] {
+        let refused = refusal(ask(&first, &called(len)).unwrap());
+        let says = format!("a worker's id has 128 bytes at most, this one has {len}");
+        assert!(refused.to_string().contains(&says), "{refused}");
+    }
+    // As many as there may be, with the longest ids there may be.
+    let clients: Vec<Connection> = std::iter::once(first).chain((1..64).map(|_| rig.connect())).collect();
+    for client in &clients {
+        assert!(matches!(ask(client, &called(128)).unwrap(), Reply::Welcome(_)));
+    }
+    assert_eq!(status(&clients[63]).unwrap().workers.len(), 64);
     owner.terminate().unwrap();
 }
 
