@@ -45,7 +45,8 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
         manifest = %paths.manifest.display(),
         "starting"
     );
-    // Fields of this function drop in reverse order: manifest, weights, socket, lock.
+    // Fields of this function drop in reverse order: manifest, weights, socket, lock. An owner that drains closes its
+    // socket before it lets go of the weights, because connections hold them as well.
     let _lock = OwnerLock::acquire(&paths.lock, &paths.manifest)?;
     let previous = clear_previous(&paths.manifest, config.replace_stale)?;
     let mut parking = Parking::find(config.keeper.as_ref(), &config.name);

@@ -1,6 +1,7 @@
 //! Asking a running owner, from the command line.
 
 use crate::command::{StatusConfig, socket_beside};
+use crate::process::{ProcessState, process_state};
 use crate::report::print;
 use crate::stale::{Liveness, liveness};
 use ds4_host::{Exit, StopSignals, printable};
@@ -66,25 +67,43 @@ pub(crate) fn release(config: &StatusConfig, signals: &StopSignals) -> Exit {
         Found::Socket(socket, _) => socket,
         Found::Nothing(exit, why) => return release_kept(config).unwrap_or_else(|| failed(exit, &why)),
     };
-    let asked = Connection::connect(&socket, Deadline::after(ANSWER))
-        .and_then(|connection| connection.ask(&Request::Drain, Deadline::after(ANSWER), |_| {}));
-    match asked {
-        Ok(Reply::Done) => {}
-        Ok(Reply::Refused(refusal)) => return failed(Exit::Failed, &format!("refused: {refusal}")),
+    let asked = Connection::connect(&socket, Deadline::after(ANSWER)).and_then(|connection| {
+        let process = process_behind(&connection);
+        Ok((connection.ask(&Request::Drain, Deadline::after(ANSWER), |_| {})?, process))
+    });
+    let process = match asked {
+        Ok((Reply::Done, process)) => process,
+        Ok((Reply::Refused(refusal), _)) => return failed(Exit::Failed, &format!("refused: {refusal}")),
         Ok(_) => return failed(Exit::OwnerUnreachable, "the owner answers something else"),
         Err(error) if is_nobody(&error) => {
             let why = format!("no owner serves {}", socket.display());
             return release_kept(config).unwrap_or_else(|| failed(Exit::NoOwner, &why));
         }
         Err(error) => return failed(Exit::OwnerUnreachable, &error.to_string()),
-    }
+    };
     while !signals.is_requested() {
-        match Connection::connect(&socket, Deadline::after(ANSWER)) {
-            Err(error) if is_nobody(&error) => return Exit::Ok,
-            _ => std::thread::sleep(PAUSE),
+        if has_ended(&socket, process) {
+            return Exit::Ok;
         }
+        std::thread::sleep(PAUSE);
     }
     Exit::Interrupted
+}
+
+/// The process that serves a connection, as it runs; `None` if it is in a process namespace that we cannot see.
+fn process_behind(connection: &Connection) -> Option<(u32, ProcessState)> {
+    let pid = connection.peer().ok()?.pid;
+    let state = process_state(pid).ok()?;
+    matches!(state, ProcessState::Running { .. }).then_some((pid, state))
+}
+
+/// Whether an owner has ended. Its socket goes before its memory and its lock, and its process after them; of one that
+/// we cannot see the socket has to do.
+fn has_ended(socket: &Path, process: Option<(u32, ProcessState)>) -> bool {
+    match process {
+        Some((pid, running)) => process_state(pid).is_ok_and(|now| now != running),
+        None => Connection::connect(socket, Deadline::after(ANSWER)).is_err_and(|error| is_nobody(&error)),
+    }
 }
 
 /// What a keeper holds of an owner of this name, for people.
@@ -213,4 +232,30 @@ fn as_text(status: &OwnerStatus) -> String {
         line("", &format!("{id}, pid {pid}, uid {uid}, since {} s, {imported} mapped", worker.since_ms / 1000));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn an_owner_has_ended_when_its_process_has_and_not_only_its_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let this = process_behind(&Connection::connect(&socket, Deadline::after(ANSWER)).unwrap());
+        assert_eq!(this.map(|(pid, _)| pid), Some(std::process::id()));
+        assert!(!has_ended(&socket, this) && !has_ended(&socket, None));
+        drop(listener);
+        std::fs::remove_file(&socket).unwrap();
+        assert!(!has_ended(&socket, this), "it may still hold memory and its lock");
+        assert!(has_ended(&socket, None), "there is nothing else to go by");
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let running = Some((child.id(), process_state(child.id()).unwrap()));
+        assert!(!has_ended(&socket, running));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(has_ended(&socket, running));
+    }
 }
