@@ -64,7 +64,13 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
     for Holder { pid, bytes } in holders(&format!("{name}-")) {
         warn!(pid, bytes = bytes.0, "a worker of an earlier owner still holds its weights; they are free when it ends");
     }
-    let prepared = prepare_stage(&config.load, destination, fd_limit, &store)?;
+    // Who asked for the weights to be freed means those of an earlier owner as well, which this one has not taken back.
+    let forget_if_released = |_: &OwnerError| {
+        if store.is_release() {
+            parking.forget();
+        }
+    };
+    let prepared = prepare_stage(&config.load, destination, fd_limit, &store).inspect_err(forget_if_released)?;
     let owner = this_process().map_err(|source| OwnerError::System { action: "look at this process", source })?;
     if kept.is_some() {
         store.enter(Stage::Verifying);
@@ -75,7 +81,7 @@ pub(crate) fn serve(config: &ServeConfig, signals: &StopSignals) -> Result<(), O
             (republished(manifest, &facts, owner, paths), ranges, LoadReport::nothing_read(started.elapsed()))
         }
         None => {
-            let resident = load_weights(&config.load, &prepared, &name, &store)?;
+            let resident = load_weights(&config.load, &prepared, &name, &store).inspect_err(forget_if_released)?;
             let flags = prepared.plan_flags(&config.load);
             let manifest = manifest(&facts, owner, paths, &prepared, flags, &resident);
             (manifest, resident.ranges, resident.report)

@@ -6,7 +6,7 @@ use ds4_import::{AttachOptions, Attached, OwnerState, attach};
 use ds4_manifest::{Digest, WeightsManifest};
 use ds4_tests::{Process, run};
 use ds4_units::Bytes;
-use ds4_wire::{Connection, KeeperRefusal, KeeperReply, KeeperRequest, KeptSet};
+use ds4_wire::{Connection, KeeperRefusal, KeeperReply, KeeperRequest, KeptSet, Reply, Request};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -104,6 +104,25 @@ fn release_frees_what_is_kept_with_and_without_an_owner() {
         assert_eq!(memory_files(keeper.pid()), 0);
     }
     assert_eq!(rig.run(&["--release"]).code(), Some(13));
+}
+
+#[test]
+fn an_owner_that_is_released_before_it_has_loaded_frees_what_is_kept_of_a_dead_one() {
+    let rig = Rig::new();
+    let keeper = keeper(&rig);
+    for _ in 0..50 {
+        rig.ready(&[]).kill().unwrap();
+        let next = rig.start(&[]);
+        until("the next one listens", || Connection::connect(&rig.socket(), soon()).is_ok());
+        assert_eq!(rig.connect().ask(&Request::Drain, soon(), |_| {}).unwrap(), Reply::Done);
+        let ended = next.finish().unwrap();
+        assert_eq!(memory_files(keeper.pid()), 0, "{}", ended.output);
+        // Before it had looked at what was kept.
+        if ended.code() == Some(8) {
+            return;
+        }
+    }
+    panic!("it was always faster than the test");
 }
 
 #[test]
