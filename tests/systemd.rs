@@ -75,6 +75,21 @@ fn everything_outlives_owner_worker_and_keeper_in_the_service_manager_s_store() 
 }
 
 #[test]
+fn what_is_left_of_a_set_that_is_not_whole_goes_from_the_service_manager_s_store() -> Result<()> {
+    let site = Site::new(&demo_model(), &[], &[])?;
+    let manager = Manager::new()?;
+    // A keeper was killed while it removed the one, and while it stored the other.
+    for name in ["1.2", "1.7", "2.0", "2.1"] {
+        manager.store(name, tempfile::tempfile()?.into());
+    }
+    let keeper = manager.start(&site.keeper_command()?)?;
+    keeper.wait_for_line("keeper listening")?;
+    manager.wait_for_fds(0)?;
+    assert_eq!(keeper.output().matches("is not whole, and is not kept").count(), 2, "{}", keeper.output());
+    Ok(())
+}
+
+#[test]
 fn the_units_are_clean() -> Result<()> {
     let Ok(version) = Command::new("systemd-analyze").arg("--version").output() else {
         println!("systemd-analyze is not here: the units were not checked");

@@ -90,6 +90,11 @@ impl Manager {
         process
     }
 
+    /// Puts a descriptor into the store, as if an earlier start of the service had left it there.
+    pub fn store(&self, name: &str, fd: OwnedFd) {
+        locked(&self.heard).store.insert(name.to_owned(), fd);
+    }
+
     /// Blocks until this was told.
     pub fn wait_for(&self, line: &str) -> Result<()> {
         self.wait_until(line, |heard| heard.told.iter().any(|told| told == line))

@@ -72,17 +72,26 @@ impl FdStore {
             let note = note.seal().map_err(io::Error::other)?;
             service::store_fd(&format!("{id}.{DESCRIPTION}"), note.fd())
         };
-        stored().inspect_err(|error| warn!(set = what.set, %error, "the service manager does not store it")).is_ok()
+        stored()
+            .inspect_err(|error| {
+                warn!(set = what.set, %error, "the service manager does not store it");
+                self.remove(id, fds.len());
+            })
+            .is_ok()
     }
 
     /// Removes a set, its description first.
     pub(super) fn remove(&self, id: &str, fds: usize) {
+        let numbers = (0..fds).map(|number| number.to_string());
+        self.remove_parts(id, std::iter::once(DESCRIPTION.to_owned()).chain(numbers));
+    }
+
+    fn remove_parts(&self, id: &str, parts: impl IntoIterator<Item = String>) {
         if !self.has_manager {
             return;
         }
-        let names = std::iter::once(DESCRIPTION.to_owned()).chain((0..fds).map(|number| number.to_string()));
-        for name in names {
-            if let Err(error) = service::remove_fd(&format!("{id}.{name}")) {
+        for part in parts {
+            if let Err(error) = service::remove_fd(&format!("{id}.{part}")) {
                 warn!(id, %error, "the service manager does not let go of it");
                 return;
             }
@@ -102,7 +111,7 @@ impl FdStore {
     }
 
     fn whole(&self, id: String, mut parts: BTreeMap<String, OwnedFd>) -> Option<StoredSet> {
-        let count = parts.len();
+        let names: Vec<String> = parts.keys().cloned().collect();
         let what = parts.remove(DESCRIPTION).and_then(read);
         let fds: Vec<OwnedFd> = (0..).map_while(|number: usize| parts.remove(&number.to_string())).collect();
         match what {
@@ -111,8 +120,9 @@ impl FdStore {
                 Some(StoredSet { id, what, fds })
             }
             _ => {
-                warn!(id, fds = count, "a set of the service manager's store is not whole, and is not kept");
-                self.remove(&id, count);
+                warn!(id, fds = names.len(), "a set of the service manager's store is not whole, and is not kept");
+                // Its numbers may have gaps.
+                self.remove_parts(&id, names);
                 None
             }
         }
