@@ -113,8 +113,10 @@ fn kept(config: &StatusConfig) -> String {
     found.map(|(pid, kept)| format!("; a keeper, pid {pid}, holds its generation {}", kept.generation)).collect()
 }
 
-/// Lets a keeper free what an owner of this name has parked; `None` if no keeper has anything.
+/// Lets a keeper free what an owner of this name has parked; `None` if no keeper has anything. One that fails, as
+/// another user's does, hides none that comes after it.
 fn release_kept(config: &StatusConfig) -> Option<Exit> {
+    let mut fault = None;
     for socket in &config.keepers {
         let released = |keeper: Keeper| -> Result<bool, KeeperError> {
             Ok(keeper.forget(&config.name)? | (keeper.forget_orphans(BANK_SETS)? > 0))
@@ -122,10 +124,10 @@ fn release_kept(config: &StatusConfig) -> Option<Exit> {
         match Keeper::connect(socket).and_then(|keeper| keeper.map_or(Ok(false), released)) {
             Ok(false) => {}
             Ok(true) => return Some(Exit::Ok),
-            Err(error) => return Some(failed(Exit::Failed, &error.to_string())),
+            Err(error) => fault = fault.or(Some(error)),
         }
     }
-    None
+    fault.map(|error| failed(Exit::Failed, &error.to_string()))
 }
 
 fn failed(exit: Exit, why: &str) -> Exit {
@@ -144,6 +146,10 @@ fn find(config: &StatusConfig) -> Found {
     if let Some(socket) = &config.socket {
         return Found::Socket(socket.clone(), None);
     }
+    let unreadable = |path: &Path, error: &ManifestError| {
+        Found::Nothing(Exit::OwnerUnreachable, format!("{}: {error}", path.display()))
+    };
+    let mut foreign = None;
     for path in &config.manifests {
         match WeightsManifest::read(path, &config.trust) {
             Ok(manifest) => return Found::Socket(PathBuf::from(&manifest.broker.path), Some(Box::new(manifest))),
@@ -151,13 +157,19 @@ fn find(config: &StatusConfig) -> Found {
                 return Found::Socket(socket_beside(path), None);
             }
             Err(ManifestError::Trust(TrustError::Absent { .. })) => {}
-            Err(error) => {
-                return Found::Nothing(Exit::OwnerUnreachable, format!("{}: {error}", path.display()));
-            }
+            Err(error) if is_foreign(&error) => foreign = foreign.or_else(|| Some(unreadable(path, &error))),
+            Err(error) => return unreadable(path, &error),
         }
     }
-    let tried: Vec<String> = config.manifests.iter().map(|path| path.display().to_string()).collect();
-    Found::Nothing(Exit::NoOwner, format!("no owner: neither a manifest nor a socket at {}", tried.join(" or ")))
+    foreign.unwrap_or_else(|| {
+        let tried: Vec<String> = config.manifests.iter().map(|path| path.display().to_string()).collect();
+        Found::Nothing(Exit::NoOwner, format!("no owner: neither a manifest nor a socket at {}", tried.join(" or ")))
+    })
+}
+
+/// Whether a place is another user's: our owner may be in the next.
+fn is_foreign(error: &ManifestError) -> bool {
+    matches!(error, ManifestError::Trust(TrustError::Io { .. } | TrustError::Owner { .. } | TrustError::Mode { .. }))
 }
 
 fn look(config: &StatusConfig) -> Answer {
@@ -237,7 +249,57 @@ fn as_text(status: &OwnerStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ds4_manifest::Trust;
+    use ds4_wire::{KeeperReply, KeeperRequest};
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
+
+    /// What looks at these manifests and keepers.
+    fn looking_at(manifests: [PathBuf; 2], keepers: [PathBuf; 2]) -> StatusConfig {
+        StatusConfig {
+            manifests: manifests.into(),
+            keepers: keepers.into(),
+            socket: None,
+            name: "weights".to_owned(),
+            json: false,
+            wait: Duration::ZERO,
+            trust: Trust::own_and([]),
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_not_trusted_hides_no_owner_in_the_next() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        std::fs::set_permissions(dirs[0].path(), Permissions::from_mode(0o777)).unwrap();
+        let named = |name: &str| [0, 1].map(|at: usize| dirs[at].path().join(name));
+        let config = looking_at(named("weights.json"), named("keeper.sock"));
+        match find(&config) {
+            Found::Nothing(Exit::OwnerUnreachable, why) => assert!(why.contains("mode 777"), "{why}"),
+            _ => panic!("nobody is there, and the first folder may be why"),
+        }
+        let socket = socket_beside(&config.manifests[1]);
+        let _listener = UnixListener::bind(&socket).unwrap();
+        assert!(matches!(find(&config), Found::Socket(found, None) if found == socket));
+    }
+
+    #[test]
+    fn a_keeper_that_cannot_be_asked_hides_none_that_has_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let keepers = [dir.path().join("s".repeat(200)), dir.path().join("keeper.sock")];
+        let config = looking_at(keepers.clone(), keepers.clone());
+        assert_eq!(release_kept(&config), Some(Exit::Failed), "no socket has such a path");
+        let listener = UnixListener::bind(&keepers[1]).unwrap();
+        let keeper = std::thread::spawn(move || {
+            let connection = Connection::new(listener.accept().unwrap().0).unwrap();
+            for reply in [KeeperReply::Done, KeeperReply::Listed(Vec::new())] {
+                connection.receive::<KeeperRequest>(Deadline::after(ANSWER)).unwrap();
+                connection.send(&reply, Deadline::after(ANSWER)).unwrap();
+            }
+        });
+        assert_eq!(release_kept(&config), Some(Exit::Ok));
+        keeper.join().unwrap();
+    }
 
     #[test]
     fn an_owner_has_ended_when_its_process_has_and_not_only_its_socket() {
