@@ -7,6 +7,7 @@ use ds4_kernels::bank::{
 use ds4_kernels::hyper_connection::STREAMS;
 use ds4_kernels::kv_rows::{KvFormat, RowArray};
 use ds4_model::BankImage;
+use sha2::{Digest, Sha256};
 
 /// Every part starts at a multiple of this.
 const ALIGN: usize = 16;
@@ -41,6 +42,8 @@ pub(super) struct BankLayout {
     /// With a draft block.
     pub(super) draft: Option<DraftPlaces>,
     pub(super) sizes: BankSizes,
+    /// Of the numbers that what is in these places is computed with.
+    constants: String,
 }
 
 impl BankLayout {
@@ -52,17 +55,31 @@ impl BankLayout {
             window: place_window::<F>(shape, 1, &mut sizes),
             streams: place_streams(shape, &mut sizes),
         });
-        BankLayout { layers, draft, sizes }
+        BankLayout { layers, draft, sizes, constants: digest(shape) }
     }
 }
 
+/// Dimensions and constants of a model in few words. They are metadata, which the identity of its weights says nothing
+/// of: a file may come again with the same tensors and another rotary base.
+fn digest(shape: &Shape) -> String {
+    // How long conversations it was trained for changes no value.
+    let shape = Shape { trained_context: 0, ..shape.clone() };
+    let digest: [u8; 32] = Sha256::digest(format!("{shape:?}")).into();
+    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl BankLayout {
-    /// Everything that the bytes depend on: places and formats of all parts, in this build's words.
+    /// Everything that the bytes depend on beside weights and tokens: places and formats of all parts in this build's
+    /// words, and the model's constants.
     pub(super) fn describe<F: KvFormat>(&self) -> String {
         let layers: Vec<String> = self.layers.iter().map(LayerPlaces::describe).collect();
         let BankSizes { block, recurrent } = self.sizes;
         let draft = self.draft.map_or("", |_| ", a draft block's window and streams last");
-        format!("{} rows, pools of 3 sums, {block}+{recurrent} bytes: {}{draft}", F::NAME, layers.join(" "))
+        let (rows, constants) = (F::NAME, &self.constants);
+        format!(
+            "{rows} rows, pools of 3 sums, {block}+{recurrent} bytes: {}{draft}; constants {constants}",
+            layers.join(" ")
+        )
     }
 
     /// Whether an image of `tokens` tokens has this layout's sizes and only finite numbers; else what is wrong.

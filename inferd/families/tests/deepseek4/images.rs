@@ -1,7 +1,7 @@
 //! Banks that leave the process and come back.
 
 use crate::kit;
-use ds4_gguf::{Array, Value, writer::Writer};
+use ds4_gguf::{Array, Metadata, Value, writer::Writer};
 use ds4_model::{BankError, BankImage, KvRounding, LogitsWanted, Model};
 use ds4_units::{BankId, TokenId, Tokens};
 use std::path::{Path, PathBuf};
@@ -96,7 +96,10 @@ fn a_bank_of_windows_alone_has_blocks_without_bytes_and_comes_back_too() {
     let Some((path, tokens)) = fixture("flash-micro") else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let windows = folder.path().join("windows.gguf");
-    without_compressed_rows(&path, &windows);
+    write_again(&path, &windows, |values| {
+        let ratios = values.u64s("deepseek4.attention.compress_ratios").expect("numbers").expect("it has them");
+        ("deepseek4.attention.compress_ratios", Value::Array(Array::U32(vec![0; ratios.len()])))
+    });
     let tokens: Vec<TokenId> = tokens.iter().copied().cycle().take(300).collect();
     let mut model = kit::load(&windows, KvRounding::Exact);
     let expected = kit::all_logits(model.as_mut(), &tokens);
@@ -107,17 +110,35 @@ fn a_bank_of_windows_alone_has_blocks_without_bytes_and_comes_back_too() {
     assert!(logits_after(model.as_mut(), restored, &tokens, 200) == expected[200..]);
 }
 
-/// Writes a model again with layers that keep their window only.
-fn without_compressed_rows(model: &Path, to: &Path) {
+/// Writes a model again with one value changed.
+fn write_again(model: &Path, to: &Path, change: impl FnOnce(&Metadata) -> (&'static str, Value)) {
     let model = ds4_gguf::Model::open(model).expect("a model");
     let values = model.metadata().iter();
     let copy = values.fold(Writer::new("deepseek4"), |copy, (key, value)| copy.value(key, value.clone()));
-    let ratios = model.metadata().u64s("deepseek4.attention.compress_ratios").expect("numbers").expect("it has them");
-    let none = Value::Array(Array::U32(vec![0; ratios.len()]));
-    let copy = model.tensors().iter().fold(copy.value("deepseek4.attention.compress_ratios", none), |copy, tensor| {
+    let (key, value) = change(model.metadata());
+    let copy = model.tensors().iter().fold(copy.value(key, value), |copy, tensor| {
         copy.tensor(&tensor.name, tensor.kind, &tensor.dims, model.read_tensor(tensor).expect("its bytes"))
     });
     copy.write(to).expect("a file");
+}
+
+/// Weights are the same, and what they compute is not.
+#[test]
+fn banks_of_models_that_differ_in_a_constant_are_told_apart() {
+    let Some((path, _)) = fixture("flash-micro") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let format = |path: &Path| kit::load(path, KvRounding::Exact).bank_format();
+    let own = format(&path);
+    for (key, value, is_other) in [
+        ("deepseek4.rope.freq_base", Value::F32(20_000.0), true),
+        ("deepseek4.attention.layer_norm_rms_epsilon", Value::F32(2e-6), true),
+        ("deepseek4.context_length", Value::U32(5_000), false),
+        ("general.name", "another name".into(), false),
+    ] {
+        let other = folder.path().join("other.gguf");
+        write_again(&path, &other, |_| (key, value));
+        assert_eq!(format(&other) != own, is_other, "{key}");
+    }
 }
 
 #[test]
