@@ -78,7 +78,9 @@ impl Scheduler {
                 return Funded::Held;
             }
             if others {
-                return Funded::Later;
+                // What a request that nobody goes on from may not have is not kept from those behind it, for a while.
+                let passes = wish.keep == Keep::Nothing && matches!(wish.graces, Graces::At(_));
+                return if passes { Funded::Held } else { Funded::Later };
             }
         }
         let price = self.model.price(promise);
@@ -187,6 +189,25 @@ impl Scheduler {
         let full = self.banks() >= self.options.banks + if turn { BESIDE_MAX } else { 0 };
         let graces = turn.then_some(wish.graces);
         !full && self.ask_for(self.model.price(tokens), Bytes::ZERO, None, graces).verdict == Verdict::Admit
+    }
+
+    /// Whether [`Scheduler::can_keep`] would say yes to something of this price. Gives up nothing.
+    pub(crate) fn could_keep(&mut self, price: Bytes, wish: Wish<'_>) -> bool {
+        if wish.keep != Keep::Turn {
+            return self.banks() < self.options.banks && self.ask_more(price).verdict == Verdict::Admit;
+        }
+        let makes_way = self.warm.least_recent(None, wish.graces).is_some();
+        let quote = self.ask_more(price);
+        let victims = self.warm.victims(None, wish.graces).map(|warm| Victim { bank: warm.bank, brings: warm.held });
+        let is_mendable = matches!(quote.verdict, Verdict::RefuseLive | Verdict::RefuseClass);
+        let is_paid = quote.verdict == Verdict::Admit || is_mendable && reclaim::plan(quote.deficit, victims).is_some();
+        is_paid && (makes_way || self.banks() < self.options.banks + BESIDE_MAX)
+    }
+
+    /// Asks for so many bytes more than is promised.
+    fn ask_more(&mut self, price: Bytes) -> Quote {
+        let proposed = self.promised().checked_add(price).unwrap_or(Bytes(u64::MAX));
+        self.account.ask(proposed)
     }
 
     /// Gives up kept conversations beyond the number asked for, as soon as they may go.

@@ -8,6 +8,7 @@ use crate::Keep;
 use crate::admit::Origin;
 use crate::disk::{DiskBanks, Restored};
 use crate::limits::{IMPORT_PART, IMPORT_PART_ALONE};
+use crate::running::Running;
 use crate::scheduler::{Scheduler, Waiting};
 use crate::warm::Warm;
 use ds4_banks::{Kept, LoadTicket, SaveReason};
@@ -67,15 +68,20 @@ impl Restoring {
 impl Scheduler {
     /// Has a request's conversation read, if that saves computing. Gives the request back if not.
     pub(crate) fn restore_first(&mut self, mut waiting: Waiting) -> Option<Waiting> {
-        let Some(disk) = self.disk.as_ref().filter(|_| !waiting.looked && !waiting.request.prompt_logprobs) else {
+        if waiting.looked || waiting.request.prompt_logprobs || self.disk.is_none() {
             return Some(waiting);
-        };
+        }
+        let tokens = Tokens(waiting.request.prompt.tokens().len() as u32);
+        let price = self.model.price(tokens);
+        // What is read without a place for it is read in vain. Its request waits for one as well, and looks again.
+        if !self.could_keep(price, self.wish(&waiting)) {
+            return Some(waiting);
+        }
+        let Some(disk) = &self.disk else { return Some(waiting) };
         waiting.looked = true;
-        let prompt = &waiting.request.prompt;
         let choice = self.choose(self.wish(&waiting));
-        match disk.look(prompt, choice.left().unwrap_or(prompt.tokens().len())) {
+        match disk.look(&waiting.request.prompt, choice.left().unwrap_or(tokens.index())) {
             Some(ticket) => {
-                let price = self.model.price(Tokens(prompt.tokens().len() as u32));
                 self.restoring.push(Restoring { waiting, price, stage: Stage::Reading(ticket) });
                 // Whoever comes next must not be promised the memory that it comes back to.
                 self.enter_into_books();
@@ -98,8 +104,8 @@ impl Scheduler {
                 index += 1;
                 continue;
             };
-            let waiting = self.restoring.remove(index).waiting;
-            match result.ok().and_then(|restored| self.begin_filling(restored, &waiting)) {
+            let mut waiting = self.restoring.remove(index).waiting;
+            match result.ok().and_then(|restored| self.begin_filling(restored, &mut waiting)) {
                 Some((price, filling)) => {
                     let stage = Stage::Filling(Box::new(filling));
                     self.restoring.insert(index, Restoring { waiting, price, stage });
@@ -127,7 +133,7 @@ impl Scheduler {
     }
 
     /// Has a restored conversation promised memory for its bank, if it still saves computing.
-    fn begin_filling(&mut self, restored: Restored, waiting: &Waiting) -> Option<(Bytes, Filling)> {
+    fn begin_filling(&mut self, restored: Restored, waiting: &mut Waiting) -> Option<(Bytes, Filling)> {
         let Restored { record, image, kept } = restored;
         let tokens = Tokens(record.tokens().len() as u32);
         let wish = self.wish(waiting);
@@ -140,7 +146,12 @@ impl Scheduler {
         let left = (overlap.total.0 - tokens.0) as usize;
         // What was kept free for it is for it now.
         self.enter_into_books();
-        if choice.left().is_some_and(|already| already <= left) || !self.can_keep(tokens, wish) {
+        if choice.left().is_some_and(|already| already <= left) {
+            return None;
+        }
+        if !self.can_keep(tokens, wish) {
+            // Somebody else has taken the place meanwhile. There will be another.
+            waiting.looked = false;
             return None;
         }
         let import = Import::of_checked(record.tokens().to_vec(), image);
@@ -152,7 +163,9 @@ impl Scheduler {
     fn fill(&mut self) -> Option<Waiting> {
         let index = self.restoring.iter().position(Restoring::is_filling)?;
         let Stage::Filling(filling) = &mut self.restoring[index].stage else { return None };
-        let part = if self.running.is_empty() { IMPORT_PART_ALONE } else { IMPORT_PART };
+        // Who is written an answer must not wait long; prompts take as long themselves.
+        let is_heard = self.running.iter().any(Running::is_decoding);
+        let part = if is_heard { IMPORT_PART } else { IMPORT_PART_ALONE };
         let whole = self.model.import_part(&mut filling.import, part);
         if whole == Ok(false) {
             return None;

@@ -277,3 +277,23 @@ fn whoever_does_not_fit_beside_a_conversation_that_comes_back_waits_for_it() {
     assert_eq!(reuse(&hear(comes_back)).0, ReuseKind::Disk);
     assert_eq!(hear(beside).finished().usage.completion_tokens.0, 500);
 }
+
+#[test]
+fn whoever_has_no_memory_for_a_conversation_on_disk_looks_for_it_when_there_is() {
+    let (_temporary, folder) = private_folder();
+    let first = bench(&folder, 4, NEVER);
+    let question = "q".repeat(599);
+    let answer = first.complete(first.request(&question, 20)).text;
+    first.engine.stop().unwrap();
+    let second = Bench::with_disk_and_room(hash_rule(), EngineOptions::default(), &folder, 1_000);
+    second.controls.hold();
+    let before = second.submit(second.request("before", 593));
+    second.controls.wait_for_steps(1);
+    let comes_back = second.submit(second.request(&format!("{question}{answer}!"), 20));
+    second.controls.allow(100);
+    second.controls.wait_for_steps(100);
+    assert_eq!(stats(&second).loads, 0, "it is not read while there is nothing to read it to");
+    second.controls.release();
+    assert_eq!(hear(before).finished().usage.completion_tokens.0, 593);
+    assert_eq!(reuse(&hear(comes_back)), (ReuseKind::Disk, 619));
+}

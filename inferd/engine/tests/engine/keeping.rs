@@ -253,3 +253,25 @@ fn a_running_answer_gets_the_memory_of_a_kept_one_even_in_its_grace() {
     assert_eq!(long.finished().usage.completion_tokens, Tokens(180));
     wait_for_banks(&bench, 1);
 }
+
+#[test]
+fn a_passer_by_that_memory_is_kept_from_keeps_nobody_else_waiting() {
+    let (bench, _) = bench(8, Some(1_000));
+    bench.complete(bench.request(&"kept ".repeat(100), 10));
+    wait_for_banks(&bench, 1);
+    bench.controls.hold();
+    let runs = bench.submit(bench.request("runs on", 392));
+    bench.controls.wait_for_steps(1);
+    let passes = GenerateRequest { keep: Keep::Nothing, ..bench.request(&"p".repeat(299), 1) };
+    let passes = bench.submit(passes);
+    let next = bench.submit(bench.request("next", 195));
+    // The kept conversation goes for it, which it may not for who passes.
+    bench.controls.allow(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while bench.engine.handle().observatory().stats().running < 2 {
+        assert!(Instant::now() < deadline, "the next one does not run");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    bench.controls.release();
+    assert!([next, passes, runs].into_iter().all(|stream| hear(stream).end.is_ok()));
+}
