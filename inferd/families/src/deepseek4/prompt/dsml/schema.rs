@@ -7,6 +7,9 @@ use std::collections::HashMap;
 /// Schemas that point at each other are followed so far.
 const DEPTH_MAX: usize = 16;
 
+/// So many schemas are looked at for the parameters of one tool: choices that point back at themselves are without end.
+const SCHEMAS_MAX: usize = 10_000;
+
 /// The JSON types a parameter may have. All of them, where the schema leaves it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Types(u8);
@@ -98,31 +101,42 @@ fn parameters(schema: &ToolSchema) -> Parameters {
         return Parameters::default();
     };
     let properties = root.get("properties").and_then(Value::as_object);
-    let types = properties.into_iter().flatten().map(|(name, schema)| (name.clone(), types_of(schema, &root, 0)));
+    let mut walk = Walk { root: &root, left: SCHEMAS_MAX };
+    let types = properties.into_iter().flatten().map(|(name, schema)| (name.clone(), walk.types_of(schema, 0)));
     Parameters { types: types.collect() }
 }
 
-fn types_of(schema: &Value, root: &Value, depth: usize) -> Types {
-    let Value::Object(schema) = schema else { return Types::ANY };
-    if depth > DEPTH_MAX {
-        return Types::ANY;
-    }
-    let mut types = declared(schema);
-    if let Some(to) = schema.get("$ref").and_then(Value::as_str) {
-        let target = to.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-        types = types.and(target.map_or(Types::ANY, |target| types_of(target, root, depth + 1)));
-    }
-    for key in ["anyOf", "oneOf"] {
-        if let Some(Value::Array(choices)) = schema.get(key) {
-            let any = choices.iter().map(|choice| types_of(choice, root, depth + 1));
-            types = types.and(any.fold(Types::NONE, Types::or));
+/// A way through the schemas of one tool.
+struct Walk<'a> {
+    root: &'a Value,
+    /// Schemas that may still be looked at; what comes after them is of any type.
+    left: usize,
+}
+
+impl Walk<'_> {
+    fn types_of(&mut self, schema: &Value, depth: usize) -> Types {
+        let Value::Object(schema) = schema else { return Types::ANY };
+        if depth > DEPTH_MAX || self.left == 0 {
+            return Types::ANY;
         }
+        self.left -= 1;
+        let mut types = declared(schema);
+        if let Some(to) = schema.get("$ref").and_then(Value::as_str) {
+            let target = to.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+            types = types.and(target.map_or(Types::ANY, |target| self.types_of(target, depth + 1)));
+        }
+        for key in ["anyOf", "oneOf"] {
+            if let Some(Value::Array(choices)) = schema.get(key) {
+                let any = choices.iter().map(|choice| self.types_of(choice, depth + 1));
+                types = types.and(any.fold(Types::NONE, Types::or));
+            }
+        }
+        if let Some(Value::Array(parts)) = schema.get("allOf") {
+            types = parts.iter().map(|part| self.types_of(part, depth + 1)).fold(types, Types::and);
+        }
+        // A schema that nothing satisfies says nothing.
+        if types == Types::NONE { Types::ANY } else { types }
     }
-    if let Some(Value::Array(parts)) = schema.get("allOf") {
-        types = parts.iter().map(|part| types_of(part, root, depth + 1)).fold(types, Types::and);
-    }
-    // A schema that nothing satisfies says nothing.
-    if types == Types::NONE { Types::ANY } else { types }
 }
 
 fn declared(schema: &Map<String, Value>) -> Types {
@@ -167,6 +181,13 @@ mod tests {
         {
             assert_eq!(types(open), Types::ANY, "{open}");
         }
+    }
+
+    #[test]
+    fn choices_that_point_at_themselves_end() {
+        let choices = vec![r##"{"$ref": "#/properties/p"}"##; 40].join(", ");
+        assert_eq!(types(&format!(r#"{{"anyOf": [{choices}]}}"#)), Types::ANY);
+        assert_eq!(types(&format!(r#"{{"type": "string", "anyOf": [{choices}]}}"#)), Types::STRING);
     }
 
     #[test]
