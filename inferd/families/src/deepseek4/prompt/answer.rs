@@ -179,7 +179,7 @@ impl AnswerReader for Reader {
         }
         match &self.surface.state {
             State::Calls(calls) if calls.block.wants_end() => {
-                let ending = super::dsml::ending(&self.protocol.markers, calls.block.rest().is_empty());
+                let ending = super::dsml::ending(&self.protocol.markers, calls.block.is_mid_line());
                 NextToken::Forced(self.protocol.tokenizer.encode(&ending))
             }
             State::Calls(calls) if calls.block.is_syntax() => NextToken::Greedy,

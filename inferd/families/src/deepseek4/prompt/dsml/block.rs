@@ -61,6 +61,8 @@ pub(in super::super) struct Block {
     complete: Vec<BlockCall>,
     opened_twice: bool,
     repaired: bool,
+    /// The text so far ends with its line.
+    line_ended: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -115,6 +117,7 @@ impl Block {
             complete: Vec::new(),
             opened_twice: false,
             repaired: false,
+            line_ended: false,
         }
     }
 
@@ -151,6 +154,11 @@ impl Block {
         !self.rules.parallel && !self.complete.is_empty() && matches!(self.place, Place::BetweenCalls)
     }
 
+    /// Whether what comes next is in the middle of a line.
+    pub(in super::super) fn is_mid_line(&self) -> bool {
+        !self.line_ended
+    }
+
     /// Whether the next token is syntax: everything but the text of values.
     pub(in super::super) fn is_syntax(&self) -> bool {
         let value = match &self.place {
@@ -167,6 +175,9 @@ impl Block {
 
     /// Takes the next text.
     pub(in super::super) fn push(&mut self, text: &str, events: &mut Vec<BlockEvent>) {
+        if let Some(last) = text.chars().next_back() {
+            self.line_ended = last == '\n';
+        }
         self.rest.push_str(text);
         let rest = std::mem::take(&mut self.rest);
         let mut at = 0;

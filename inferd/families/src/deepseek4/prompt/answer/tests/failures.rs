@@ -147,8 +147,11 @@ fn forced_calls_are_given_their_beginning_and_single_calls_their_end() {
     assert_eq!(given, tokens("\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"now\">\n"));
     given.into_iter().for_each(|token| reader.push(token, &mut events));
     assert_eq!(reader.next(), NextToken::Greedy);
-    tokens("</｜DSML｜invoke>\n").into_iter().for_each(|token| reader.push(token, &mut events));
+    tokens("</｜DSML｜invoke>").into_iter().for_each(|token| reader.push(token, &mut events));
+    assert_eq!(reader.next(), NextToken::Forced(tokens("\n</｜DSML｜tool_calls>")));
+    tokens("\n").into_iter().for_each(|token| reader.push(token, &mut events));
     let NextToken::Forced(given) = reader.next() else { panic!("not forced") };
+    assert_eq!(given, tokens("</｜DSML｜tool_calls>"));
     given.into_iter().for_each(|token| reader.push(token, &mut events));
     assert_eq!(reader.next(), NextToken::Complete);
     assert!(matches!(reader.finish(AT_ONCE, &mut events), AnswerEnd::Done(AnswerSummary { calls: 1, .. })));
