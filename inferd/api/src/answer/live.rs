@@ -48,6 +48,9 @@ pub(crate) trait EventWriter: Send + 'static {
     /// What was likely at the position whose text comes next; only where the request asked.
     fn logprobs(&mut self, _position: PositionLogprobs, _out: &mut Frames) {}
 
+    /// The answer begins again behind what was shown of it.
+    fn retrying(&mut self) {}
+
     /// Nothing was sent for a while.
     fn silence(&mut self, silence: Silence, out: &mut Frames);
 
@@ -121,8 +124,9 @@ impl<W: EventWriter> Live<W> {
     fn write(&mut self, event: Event, out: &mut Frames) {
         match event {
             Event::Started(started) => self.writer.started(&started, out),
+            Event::Prefill { .. } => {}
             // What was shown stays shown; the second attempt goes on from there.
-            Event::Prefill { .. } | Event::Retrying => {}
+            Event::Retrying => self.writer.retrying(),
             Event::PromptLogprobs(positions) => self.writer.prompt_logprobs(positions, out),
             Event::Logprobs(position) => self.writer.logprobs(position, out),
             Event::Call(delta) => {

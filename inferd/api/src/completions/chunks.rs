@@ -57,6 +57,10 @@ impl EventWriter for Chunks {
         self.pairing.push(position);
     }
 
+    fn retrying(&mut self) {
+        self.pairing = Pairing::default();
+    }
+
     fn silence(&mut self, silence: Silence, out: &mut Frames) {
         out.comment(silence.name());
     }
