@@ -8,7 +8,7 @@ use crate::phase::Serving;
 use crate::slip::{self, Again};
 use crate::telemetry::{Telemetry, think_mode_of};
 use ds4_engine::{EventStream, GenerateRequest, Keep, Refused};
-use ds4_model::{Piece, Prompt, PromptRecord};
+use ds4_model::{Piece, Prompt, PromptRecord, TextTooLarge};
 use ds4_units::{TokenId, Tokens};
 
 /// A request as the engine takes it.
@@ -102,15 +102,19 @@ pub(crate) struct RenderedPrompt {
 /// Renders and tokenises a wording. Blocks.
 pub(crate) fn render(reading: Reading<'_>, wording: &Wording, field: &str) -> Result<RenderedPrompt, ApiError> {
     let serving = reading.serving;
+    let context = serving.engine.info().context;
     let rendered = match wording {
         Wording::Conversation(conversation) => {
             let prompt = serving.codec.render(conversation, reading.memory);
             prompt.map_err(|error| ApiError::about(field, format!("{field}: {error}")))?
         }
         Wording::Raw(text) => serving.codec.render_raw(text),
+        Wording::Tokens(tokens) if tokens.len() >= context.index() => {
+            let at_least = Tokens(tokens.len() as u32);
+            return Err(too_large(TextTooLarge::Tokens { at_least }, context, field));
+        }
         Wording::Tokens(tokens) => return Ok(of_tokens(serving, tokens)),
     };
-    let context = serving.engine.info().context;
     let most = Tokens(context.0.saturating_sub(1));
     let record = PromptRecord::within(&rendered, &serving.tokenizer, most);
     let record = record.map_err(|large| too_large(large, context, field))?;

@@ -10,9 +10,12 @@ use crate::surface::Surface;
 use crate::{ApiError, chat, generate};
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use ds4_model::{Piece, Prompt};
+use ds4_model::{Piece, Prompt, TextTooLarge};
 use ds4_units::TokenId;
 use serde_json::{Value, json};
+
+/// The longest reply: more than any model's context.
+const TOKENS_MAX: usize = 2_000_000;
 
 /// The tokens of a text (`prompt`, or `content`) or of a chat request (`messages` and all that goes with them).
 pub(crate) async fn tokenize(
@@ -111,9 +114,10 @@ fn tokens_of(body: &JsonBody, reading: Reading<'_>) -> Result<Value, ApiError> {
 
 /// A text with the token that begins a prompt, unless it is not wanted.
 fn plain(fields: Fields<'_>, reading: Reading<'_>) -> Result<Vec<TokenId>, ApiError> {
-    let text = match fields.str("prompt")? {
-        Some(text) => text,
-        None => fields.str("content")?.ok_or_else(|| ApiError::about("prompt", "missing prompt"))?,
+    let (field, text) = match (fields.str("prompt")?, fields.str("content")?) {
+        (Some(text), _) => ("prompt", text),
+        (None, Some(text)) => ("content", text),
+        (None, None) => return Err(ApiError::about("prompt", "missing prompt")),
     };
     let special = fields.bool("add_special_tokens")?.or(fields.bool("add_special")?).unwrap_or(true);
     let prompt = if special {
@@ -123,7 +127,10 @@ fn plain(fields: Fields<'_>, reading: Reading<'_>) -> Result<Vec<TokenId>, ApiEr
         prompt.push_text(text);
         prompt
     };
-    Ok(reading.serving.tokenizer.encode(&prompt))
+    reading.serving.tokenizer.encode_within(&prompt, TOKENS_MAX).map_err(|large| match large {
+        TextTooLarge::Tokens { .. } => ApiError::field(field.into(), format!("{large}; the limit is {TOKENS_MAX}")),
+        TextTooLarge::Unbroken { .. } => ApiError::field(field.into(), large),
+    })
 }
 
 fn text_of(body: &JsonBody, reading: Reading<'_>) -> Result<Value, ApiError> {

@@ -88,6 +88,18 @@ impl Tokenizer {
         tokens
     }
 
+    /// As [`Tokenizer::encode`], for prompts of any size: bounded as [`Tokenizer::encode_text_within`] is.
+    pub fn encode_within(&self, prompt: &Prompt, most: usize) -> Result<Vec<TokenId>, TextTooLarge> {
+        let mut tokens = Vec::new();
+        for piece in prompt.pieces() {
+            match piece {
+                Piece::Control(token) => tokens.push(*token),
+                Piece::Text(text) => self.encode_text_within(text.as_str(), &mut tokens, most)?,
+            }
+        }
+        Ok(tokens)
+    }
+
     /// Appends the tokens of some of a prompt's pieces.
     pub fn encode_pieces(&self, pieces: &[Piece], tokens: &mut Vec<TokenId>) {
         for piece in pieces {

@@ -63,3 +63,23 @@ async fn a_stream_does_not_wait_while_a_large_request_is_prepared() {
     assert_eq!(*log.lock().unwrap(), ["tokens", "large"]);
     server.controls().release();
 }
+
+#[tokio::test]
+async fn text_without_a_break_and_more_tokens_than_fit_are_refused_before_they_are_taken_apart() {
+    let server = Server::saying("ok");
+    let ask = async |path: &str, body: Value| {
+        let request = Request::post(path).header("content-type", "application/json");
+        let reply = server.reply(request.body(Body::from(body.to_string())).unwrap()).await;
+        (reply.status, reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let unbroken = "the text goes on for 1572864 bytes without a break; the limit is 1048576";
+    for field in ["prompt", "content"] {
+        let (status, message) = ask("/tokenize", json!({field: "x".repeat(3 * MIB / 2)})).await;
+        assert_eq!((status, message), (StatusCode::BAD_REQUEST, format!("{field}: {unbroken}")));
+    }
+    let (status, _) = ask("/tokenize", json!({"prompt": "word ".repeat(1_000)})).await;
+    assert_eq!(status, StatusCode::OK, "longer than the context, and told");
+    let (status, message) = ask("/v1/completions", json!({"prompt": vec![1; 400]})).await;
+    let expected = "Prompt has 400 tokens, but the configured context size is 400 tokens".to_owned();
+    assert_eq!((status, message), (StatusCode::BAD_REQUEST, expected));
+}
