@@ -11,7 +11,7 @@ mod records;
 pub(crate) use follow::with_what_came_before;
 
 use crate::limits;
-use crate::tools::Offer;
+use crate::tools::{Names, Offer};
 use crate::transcript::Transcript;
 use records::Records;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,8 @@ pub(crate) struct Said {
     pub(crate) transcript: Transcript,
     /// The tools.
     pub(crate) offer: Offer,
+    /// What they are to the client.
+    pub(crate) names: Names,
 }
 
 impl Said {

@@ -1,8 +1,10 @@
 //! Tools as all surfaces offer them: the same tool gives the same prompt bytes, whichever protocol brought it.
 
 mod choice;
+mod names;
 
 pub(crate) use choice::{Choice, read as read_choice};
+pub(crate) use names::{Names, Target};
 
 use crate::ApiError;
 use crate::reader::{Fields, Node};

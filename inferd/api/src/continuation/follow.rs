@@ -27,11 +27,11 @@ pub(crate) fn with_what_came_before(
     // Results alone go on with all that the turn was asked with.
     let mut transcript = kept.said.transcript.clone();
     transcript.append(&said.transcript);
-    Ok(Said {
-        instructions: said.instructions.or_else(|| kept.said.instructions.clone()),
-        transcript,
-        offer: if said.offer.is_empty() { kept.said.offer.clone() } else { said.offer },
-    })
+    let (offer, names) = match said.offer.is_empty() {
+        true => (kept.said.offer.clone(), kept.said.names.clone()),
+        false => (said.offer, said.names),
+    };
+    Ok(Said { instructions: said.instructions.or_else(|| kept.said.instructions.clone()), transcript, offer, names })
 }
 
 fn unknown_response(id: &str) -> ApiError {

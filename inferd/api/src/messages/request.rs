@@ -37,7 +37,7 @@ pub(super) fn read(body: &JsonBody, reading: Reading<'_>) -> Result<MessagesRequ
     let mut transcript = Transcript::default();
     blocks::read_all(&messages, &mut transcript)?;
     let instructions = fields.get("system").map(|node| system(&node)).transpose()?.flatten();
-    let said = Said { instructions, transcript, offer: offer(fields)? };
+    let said = Said { instructions, transcript, offer: offer(fields)?, ..Said::default() };
     let said = continuation::with_what_came_before(said, None, Protocol::Messages, reading)?;
     let release = if live { CallRelease::Live } else { CallRelease::Whole };
     let offered = tool_use(fields, said.offer.clone(), release)?;

@@ -1,11 +1,11 @@
 //! The streamed form of a response.
 
 use super::items::{self, call_item};
-use super::offer::Target;
 use super::{COMPLETED, IN_PROGRESS, INCOMPLETE, Responses, status};
 use crate::answer::{Call, EventWriter, Silence};
 use crate::logprobs::Pairing;
 use crate::sse::Frames;
+use crate::tools::Target;
 use crate::{ApiError, ids};
 use ds4_engine::{CallDelta, Channel, Delta, Finished, PositionLogprobs, Started};
 use ds4_model::CallEvent;
@@ -211,6 +211,10 @@ impl EventWriter for Events {
 
     fn logprobs(&mut self, position: PositionLogprobs, _: &mut Frames) {
         self.pairing.push(position);
+    }
+
+    fn retrying(&mut self) {
+        self.pairing = Pairing::default();
     }
 
     fn silence(&mut self, _: Silence, out: &mut Frames) {

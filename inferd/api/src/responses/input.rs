@@ -1,9 +1,9 @@
 //! The `input` field: a text, or items of earlier turns and of this one.
 
-use super::offer::{FREE_TEXT, Names, TOOL_SEARCH, prompt_name, read as read_tools};
+use super::offer::{FREE_TEXT, TOOL_SEARCH, prompt_name, read as read_tools};
 use crate::ApiError;
 use crate::reader::{Fields, Node};
-use crate::tools::Offer;
+use crate::tools::{Names, Offer};
 use crate::transcript::Transcript;
 use ds4_model::{AssistantMessage, JsonText, PromptText, ToolArguments, ToolCall};
 use serde_json::Value;

@@ -1,8 +1,9 @@
 //! Output items.
 
-use super::offer::{FREE_TEXT, Names, Target};
+use super::offer::FREE_TEXT;
 use super::{COMPLETED, INCOMPLETE};
 use crate::answer::{Answer, Call};
+use crate::tools::{Names, Target};
 use crate::{ids, logprobs};
 use ds4_engine::PositionLogprobs;
 use ds4_model::Tokenizer;

@@ -1,8 +1,8 @@
-//! Tools of a responses request, and the way back from the prompt's names to the client's.
+//! Tools of a responses request.
 
 use crate::ApiError;
 use crate::reader::{Fields, Node};
-use crate::tools::{self, Offer};
+use crate::tools::{self, Names, Offer, Target};
 use serde_json::json;
 
 /// Between a namespace and a name in the prompt.
@@ -13,32 +13,6 @@ pub(super) const TOOL_SEARCH: &str = "tool_search";
 
 /// The one argument of a tool that takes free text.
 pub(super) const FREE_TEXT: &str = "input";
-
-/// What a call of a tool is to the client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    Function {
-        name: String,
-        namespace: Option<String>,
-    },
-    /// Takes free text.
-    Custom {
-        name: String,
-    },
-    ToolSearch,
-}
-
-/// The client's side of each tool, by the name that the prompt gives it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Names(Vec<(String, Target)>);
-
-impl Names {
-    /// A tool that is not listed is a function of that name: the client says that it has none.
-    pub(super) fn target(&self, name: &str) -> Target {
-        let known = self.0.iter().find(|(known, _)| known == name);
-        known.map_or_else(|| Target::Function { name: name.to_owned(), namespace: None }, |(_, target)| target.clone())
-    }
-}
 
 /// The prompt's name of a tool in a namespace.
 pub(super) fn prompt_name(namespace: Option<&str>, name: &str) -> String {
@@ -71,7 +45,7 @@ fn add(node: &Node<'_>, namespace: Option<&str>, offer: &mut Offer, names: &mut 
             let prompt_name = prompt_name(namespace, name);
             offer.add(&prompt_name, tool.str("description")?, tools::schema_of(tool, "parameters")?);
             offer.hold(&prompt_name, tool)?;
-            names.0.push((prompt_name, target));
+            names.add(prompt_name, target);
         }
         "custom" => {
             let name = tools::name_of(tool)?;
@@ -79,7 +53,7 @@ fn add(node: &Node<'_>, namespace: Option<&str>, offer: &mut Offer, names: &mut 
                 "required": [FREE_TEXT]});
             let prompt_name = prompt_name(namespace, name);
             offer.add(&prompt_name, tool.str("description")?, Some(&schema));
-            names.0.push((prompt_name, Target::Custom { name: name.to_owned() }));
+            names.add(prompt_name, Target::Custom { name: name.to_owned() });
         }
         "namespace" => {
             let inner = tool.require("tools")?;
@@ -90,7 +64,7 @@ fn add(node: &Node<'_>, namespace: Option<&str>, offer: &mut Offer, names: &mut 
         }
         TOOL_SEARCH => {
             offer.add(TOOL_SEARCH, tool.str("description")?, tools::schema_of(tool, "parameters")?);
-            names.0.push((TOOL_SEARCH.to_owned(), Target::ToolSearch));
+            names.add(TOOL_SEARCH.to_owned(), Target::ToolSearch);
         }
         hosted => tools::left_out(hosted),
     }

@@ -2,13 +2,13 @@
 
 use super::echo::Echo;
 use super::input;
-use super::offer::{self, Names};
+use super::offer;
 use crate::ask::{Ask, Reading, Wording};
 use crate::body::JsonBody;
 use crate::continuation::{self, Kept, Protocol, Said};
 use crate::reader::{Fields, Node};
 use crate::structured;
-use crate::tools::{self, Offer};
+use crate::tools::{self, Names, Offer};
 use crate::{ApiError, logprobs, params, thinking};
 use ds4_model::CallRelease;
 use ds4_units::Tokens;
@@ -37,13 +37,14 @@ pub(super) fn read(body: &JsonBody, id: &str, reading: Reading<'_>) -> Result<Re
     }
     let transcript = input::read(&input, &mut offer, &mut names)?;
     let instructions = fields.str("instructions")?.map(str::to_owned);
-    let said = Said { instructions, transcript, offer };
+    let said = Said { instructions, transcript, offer, names };
     let previous = fields.str("previous_response_id")?;
     let said = continuation::with_what_came_before(said, previous, Protocol::Responses, reading)?;
     let choice = tools::read_choice(fields, offer::named_in)?;
     let parallel = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let offered = said.offer.clone().chosen(choice, parallel, CallRelease::Whole)?;
     let form = fields.get("text").map_or(Ok(None), |text| structured::format_of(text.fields()?))?;
+    let names = said.names.clone();
     let mut wording = Wording::Conversation(reading.conversation(&said.whole(), wanted, offered));
     let constraints = structured::constraints(form, said.offer.strict(), &mut wording, reading)?;
     // A client that wants nothing stored goes on by replaying everything.

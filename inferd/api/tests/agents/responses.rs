@@ -110,6 +110,19 @@ async fn free_text_is_streamed_as_the_input_of_a_custom_call() {
 }
 
 #[tokio::test]
+async fn results_alone_go_on_with_tools_that_are_what_they_were_to_the_client() {
+    let call = block(&[("apply_patch", &[("input", true, "patch")])]);
+    let world = World::saying(&[&call, &call]);
+    let tools = json!([{"type": "custom", "name": "apply_patch"}]);
+    let first = world.post(RESPONSES, &json!({"input": "x", "tools": tools})).await.ok();
+    let id = &first["output"][0]["call_id"];
+    let results = json!([{"type": "custom_tool_call_output", "call_id": id, "output": "done"}]);
+    let second = world.post(RESPONSES, &json!({"input": results})).await.ok();
+    let call = &second["output"][0];
+    assert_eq!((&call["type"], &call["input"]), (&json!("custom_tool_call"), &json!("patch")), "{second}");
+}
+
+#[tokio::test]
 async fn items_of_every_kind_are_read_and_others_are_named() {
     let world = World::saying(&["ok"]);
     let input = json!([
