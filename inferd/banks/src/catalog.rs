@@ -90,11 +90,13 @@ impl Catalog {
 
     /// The files to remove so that what is left matches: those that `unwanted` names, with everything that continues
     /// them, and then the longest unused that nothing continues until at most `most` bytes are left. What continues a
-    /// file comes before it.
-    pub fn to_prune(&self, unwanted: impl Fn(&Entry) -> bool, most: Option<Bytes>) -> Vec<&Entry> {
+    /// file comes before it. `unwanted` is told when a file, or one that continues it, was used last.
+    pub fn to_prune(&self, unwanted: impl Fn(&Entry, u64) -> bool, most: Option<Bytes>) -> Vec<&Entry> {
         let mut pruning = Pruning::new(&self.entries);
-        for index in (0..self.entries.len()).filter(|&index| unwanted(&self.entries[index])) {
-            pruning.remove_with_descendants(index);
+        for (index, used) in pruning.last_uses().into_iter().enumerate() {
+            if unwanted(&self.entries[index], used) {
+                pruning.remove_with_descendants(index);
+            }
         }
         if let Some(most) = most {
             pruning.remove_oldest_until(most);
@@ -172,6 +174,19 @@ impl Pruning<'_> {
         }
         let left = entries.iter().map(|entry| entry.facts.len).sum();
         Pruning { entries, parents, children, gone: BTreeSet::new(), order: Vec::new(), left }
+    }
+
+    /// When each file, or one that continues it, was used last: a save does not touch the files that it continues.
+    fn last_uses(&self) -> Vec<u64> {
+        let mut uses: Vec<u64> = self.entries.iter().map(|entry| entry.facts.used).collect();
+        for (index, entry) in self.entries.iter().enumerate() {
+            let mut next = self.parents[index];
+            while let Some(parent) = next.filter(|&parent| uses[parent] < entry.facts.used) {
+                uses[parent] = entry.facts.used;
+                next = self.parents[parent];
+            }
+        }
+        uses
     }
 
     fn remove(&mut self, index: usize) {

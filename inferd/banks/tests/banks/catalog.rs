@@ -59,7 +59,7 @@ fn a_damaged_beginning_is_listed_with_what_is_wrong() {
 fn what_continues_a_file_goes_before_it() {
     let catalog = Catalog::read(&folder()).unwrap();
     let first = name("<1 abcdefgh~").file();
-    let pruned = catalog.to_prune(|entry| entry.facts.name == first, None);
+    let pruned = catalog.to_prune(|entry, _| entry.facts.name == first, None);
     assert_eq!(names(pruned), [name("<1 abcdefghijkl~").file(), first]);
 }
 
@@ -67,12 +67,26 @@ fn what_continues_a_file_goes_before_it() {
 fn the_longest_unused_go_until_the_rest_fits() {
     let catalog = Catalog::read(&folder()).unwrap();
     let all = catalog.bytes();
-    assert!(catalog.to_prune(|_| false, Some(all)).is_empty());
+    assert!(catalog.to_prune(|_, _| false, Some(all)).is_empty());
     // The leftover is the newest file; the conversation in two files is the oldest, its end first.
-    let pruned = catalog.to_prune(|_| false, Some(Bytes(all.0 - 1)));
+    let pruned = catalog.to_prune(|_, _| false, Some(Bytes(all.0 - 1)));
     assert_eq!(names(pruned), [name("<1 abcdefghijkl~").file()]);
-    let everything = catalog.to_prune(|_| false, Some(Bytes::ZERO));
+    let everything = catalog.to_prune(|_, _| false, Some(Bytes::ZERO));
     assert_eq!(everything.len(), 4);
-    let useless = catalog.to_prune(Entry::is_useless, None);
+    let useless = catalog.to_prune(|entry, _| entry.is_useless(), None);
     assert_eq!(names(useless), [format!("{}.tmp", name("<9 z").file())]);
+}
+
+#[test]
+fn a_file_was_used_whenever_one_that_continues_it_was() {
+    let catalog = Catalog::read(&folder()).unwrap();
+    let used = |notation: &str| {
+        let file = name(notation).file();
+        catalog.entries.iter().find(|entry| entry.facts.name == file).unwrap().facts.used
+    };
+    let (first, second) = (used("<1 abcdefgh~"), used("<1 abcdefghijkl~"));
+    assert!(first < second);
+    let older_than = |oldest: u64| names(catalog.to_prune(|_, used| used < oldest, None));
+    assert!(older_than(second).is_empty(), "what goes on is not old because it began long ago");
+    assert_eq!(older_than(second + 1), [name("<1 abcdefghijkl~").file(), name("<1 abcdefgh~").file()]);
 }

@@ -17,7 +17,7 @@ pub(super) fn run(which: &PruneArgs, args: &FolderArgs) -> Result<Exit, CliError
     }
     let oldest = which.age().map(|age| now().saturating_sub(age.as_secs()));
     let unwanted =
-        |entry: &Entry| which.all || entry.is_useless() || oldest.is_some_and(|oldest| entry.facts.used < oldest);
+        |entry: &Entry, used: u64| which.all || entry.is_useless() || oldest.is_some_and(|oldest| used < oldest);
     let pruned = catalog.to_prune(unwanted, which.most());
     if !which.dry_run {
         remove(&folder, &pruned).map_err(|source| unreadable(args, source))?;
