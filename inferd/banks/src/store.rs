@@ -218,19 +218,29 @@ impl Store {
         let mut index = self.index();
         let Some(name) = index.get(id).map(|entry| entry.name) else { return };
         warn!(file = %name, %fault, "a stored conversation is damaged and set aside");
+        let Some(entry) = self.take_out(&mut index, id) else { return };
+        self.counters.quarantined(when);
+        if self.writing_is_ours() {
+            self.rename_to_bad(&mut index, entry.name.file(), entry.name.bad_file(), entry.size);
+        }
+    }
+
+    /// Forgets a file that is gone, with everything that continues it: a shorter conversation may serve instead, and
+    /// what it held can be saved again.
+    fn forget(&self, id: EntryId) {
+        self.take_out(&mut self.index(), id);
+    }
+
+    /// Takes an entry out of the index, and what continues it off the disk, too: it is of no use without it.
+    fn take_out(&self, index: &mut Index, id: EntryId) -> Option<Entry> {
         let mut lost = index.with_descendants(id);
         lost.pop();
-        let orphans: Vec<String> =
-            lost.into_iter().filter_map(|orphan| index.remove(orphan)).map(|entry| entry.name.file()).collect();
-        let Some(entry) = index.remove(id) else { return };
-        self.counters.quarantined(when);
-        if !self.writing_is_ours() {
-            return;
+        let orphans: Vec<Entry> = lost.into_iter().filter_map(|orphan| index.remove(orphan)).collect();
+        let entry = index.remove(id)?;
+        if self.writing_is_ours() {
+            orphans.iter().for_each(|orphan| self.remove_file(&orphan.name.file()));
         }
-        for orphan in orphans {
-            self.remove_file(&orphan);
-        }
-        self.rename_to_bad(&mut index, entry.name.file(), entry.name.bad_file(), entry.size);
+        Some(entry)
     }
 
     /// Renames a file so that it is not looked at again, and drops the oldest such file beyond their number.

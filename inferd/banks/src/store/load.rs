@@ -25,7 +25,7 @@ pub enum LoadError {
 }
 
 impl Store {
-    /// Reads a found conversation. Files that are damaged are set aside.
+    /// Reads a found conversation. Files that are damaged are set aside, files that are gone forgotten.
     pub fn load(self: &Arc<Store>, found: Found) -> Result<Loaded, LoadError> {
         let chain: Vec<(EntryId, Entry)> = {
             let index = self.index();
@@ -45,8 +45,10 @@ impl Store {
                 Ok(part) => whole = Some(part),
                 Err(error) => {
                     self.counters.load_failed(began.elapsed());
-                    if let LoadError::Damaged(fault) = &error {
-                        self.set_aside(*id, fault, Quarantine::Restore);
+                    match &error {
+                        LoadError::Damaged(fault) => self.set_aside(*id, fault, Quarantine::Restore),
+                        LoadError::Gone => self.forget(*id),
+                        LoadError::Io(_) => {}
                     }
                     return Err(error);
                 }
@@ -66,7 +68,10 @@ impl Store {
 
     /// Reads and checks everything of one file.
     fn load_part(&self, entry: &Entry, wanted: Wanted) -> Result<Part, LoadError> {
-        let file = self.disk.open(&self.folder, &entry.name.file())?;
+        let file = self.disk.open(&self.folder, &entry.name.file()).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => LoadError::Gone,
+            _ => error.into(),
+        })?;
         let part = read_part(&*file, entry.name, self.identity, &self.geometry, wanted)?.map_err(LoadError::Damaged)?;
         // The file was replaced since it was indexed.
         if part.keys != entry.keys || part.first_block != entry.first_block {

@@ -3,7 +3,7 @@
 use crate::support::disk::MemDisk;
 use crate::support::{find, open, quarantined, restore, save, snapshot, text, transcript};
 use ds4_banks::limits::CHAIN_MAX;
-use ds4_banks::{LoadError, NotSaved};
+use ds4_banks::{Disk, LoadError, NotSaved};
 
 #[test]
 fn a_longer_conversation_writes_only_what_is_new() {
@@ -121,4 +121,24 @@ fn the_same_text_in_other_tokens_replaces_what_nobody_needs() {
     let found = find(&store, "<1 abcdefgh <2").unwrap();
     assert_eq!((found.tokens, found.covered), (3, 9), "the record's own tokens stand for the prompt's");
     assert!(store.load(found).unwrap().transcript == other);
+}
+
+#[test]
+fn a_file_that_is_gone_takes_what_continues_it_along_and_leaves_the_rest() {
+    let disk = MemDisk::new();
+    let store = open(disk.clone(), 1 << 20);
+    let conversations = ["<1 abcdefgh~", "<1 abcdefghijkl~", "<1 abcdefghijklmnop~"];
+    conversations.iter().for_each(|conversation| assert!(save(&store, conversation).is_ok()));
+    let file = |notation: &str| format!("{}.kv", ds4_banks::Name::of_text(transcript(notation).text()));
+    disk.remove(&crate::support::identity().digest().folder(), &file(conversations[1])).unwrap();
+    let found = find(&store, "<1 abcdefghijklmnopq").unwrap();
+    assert!(matches!(store.load(found), Err(LoadError::Gone)));
+    assert_eq!(restore(&store, "<1 abcdefghijklmnopq").unwrap().transcript, transcript(conversations[0]));
+    let stats = store.stats();
+    assert_eq!((stats.files, stats.loads_failed, quarantined(&store)), (1, 1, 0));
+    let names: Vec<String> = disk.contents().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, [file(conversations[0]), "identity".to_owned()]);
+    assert_eq!(store.stored(transcript(conversations[2]).tokens()), 9);
+    save(&store, conversations[2]).unwrap();
+    assert!(restore(&store, "<1 abcdefghijklmnopq").is_some());
 }
