@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     pub(crate) remembered: Vec<RememberedId>,
 }
 
-/// A file of ours that is not for this worker: of another identity, or set aside.
+/// A file of ours that this worker cannot use: of another identity, set aside, or not readable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stray {
     pub(crate) used: u64,
@@ -59,6 +59,8 @@ pub(crate) struct Index {
     /// Kept in order: set-aside files first, then the longest unused.
     pub(crate) bad: Vec<Stray>,
     pub(crate) others: Vec<Stray>,
+    /// Files that could not be read when the folder was, and what may continue them: a later reading may find them.
+    pub(crate) unread: Vec<Stray>,
     bytes: u64,
 }
 
@@ -74,6 +76,7 @@ impl Index {
         let id = EntryId(self.next_id);
         self.next_id += 1;
         self.by_name.insert(name, id);
+        self.unread.retain(|stray| stray.file != name.file());
         for key in front.keys.entries() {
             self.by_prefix.entry((key.pieces, key.extra)).or_default().push((key.tokens, id));
         }
@@ -166,8 +169,8 @@ impl Index {
 
     /// Bytes of every file of ours, of whatever identity.
     pub(crate) fn total(&self) -> Bytes {
-        let strays: u64 = self.bad.iter().chain(&self.others).map(|stray| stray.size.0).sum();
-        Bytes(self.bytes + strays)
+        let strays = self.bad.iter().chain(&self.others).chain(&self.unread);
+        Bytes(self.bytes + strays.map(|stray| stray.size.0).sum::<u64>())
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -23,15 +23,18 @@ pub(crate) enum Victim {
 
 impl Index {
     /// The file whose loss costs least; `None` when none may go. Set-aside files go first, then files of other
-    /// identities, then by value.
+    /// identities, then by value, and last what could not be read: it may be of use after a restart.
     pub(crate) fn victim(&self, now: u64) -> Option<Victim> {
         if let Some(stray) = self.bad.iter().min().or_else(|| self.others.iter().min()) {
             return Some(Victim::Stray(stray.clone()));
         }
         let free = self.iter().filter(|(_, entry)| entry.children == 0 && entry.pins == 0);
         let scored = free.map(|(id, entry)| (self.value(entry, now), entry.used, id));
-        let least = scored.min_by(|a, b| a.0.total_cmp(&b.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))))?;
-        Some(Victim::Entry(least.2))
+        let least = scored.min_by(|a, b| a.0.total_cmp(&b.0).then_with(|| (a.1, a.2).cmp(&(b.1, b.2))));
+        match least {
+            Some((_, _, id)) => Some(Victim::Entry(id)),
+            None => self.unread.iter().min().cloned().map(Victim::Stray),
+        }
     }
 
     /// Tokens saved per byte, times how likely it is that they are.

@@ -39,6 +39,7 @@ impl Store {
             Victim::Stray(stray) => {
                 index.bad.retain(|other| *other != stray);
                 index.others.retain(|other| *other != stray);
+                index.unread.retain(|other| *other != stray);
                 (stray.folder, stray.file)
             }
         };

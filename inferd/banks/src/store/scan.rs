@@ -45,7 +45,7 @@ impl Store {
             match FileKind::of(&facts.name) {
                 FileKind::Stored(name) => match self.scan_file(name, &facts) {
                     Ok(Some(file)) => scanned.push(file),
-                    Ok(None) => {}
+                    Ok(None) => index.unread.push(stray(&self.folder, facts)),
                     Err(fault) if fault.is_foreign() => debug!(file = facts.name, %fault, "left alone"),
                     Err(fault) => self.found_damaged(&mut index, name, &facts, &fault, clean),
                 },
@@ -59,8 +59,15 @@ impl Store {
         // A file continues a shorter one.
         let mut scanned = scanned;
         scanned.sort_unstable_by_key(|file| (file.front.tokens, file.name));
+        // What an orphan continues may be among those that could not be read.
+        let all_were_read = index.unread.is_empty();
         for file in scanned {
-            if !enter(&mut index, &file, self.geometry.block_tokens) && clean {
+            if enter(&mut index, &file, self.geometry.block_tokens) {
+                continue;
+            }
+            if !all_were_read {
+                index.unread.push(stray(&self.folder, file.facts));
+            } else if clean {
                 debug!(file = %file.name, "what it continues is gone: removed");
                 self.remove_file(&file.name.file());
             }

@@ -155,3 +155,23 @@ fn without_waiting_a_power_loss_may_cost_what_was_saved_and_never_loads_wrongly(
         assert_eq!(restore(&open(left, 1 << 20), NEW_PROMPT).unwrap().transcript.len(), 18);
     }
 }
+
+#[test]
+fn a_file_that_cannot_be_read_once_costs_no_conversation() {
+    for call in 0.. {
+        let disk = prepared();
+        let store = open(disk.clone(), 1 << 20);
+        save(&store, NEW).unwrap();
+        let bytes = store.stats().bytes;
+        drop(store);
+        disk.fail_at(call, ErrorKind::PermissionDenied);
+        let before = disk.calls();
+        let opened = Store::open(Box::new(disk.clone()), &identity(), GEOMETRY, options(1 << 20));
+        if disk.calls() <= before + call {
+            assert!(call > 6, "the folder is read in fewer calls than it must");
+            return;
+        }
+        assert!(opened.is_err() || opened.unwrap().stats().bytes == bytes, "what was not read is not counted");
+        assert!(check(&disk, &[OLD_PROMPT, NEW_PROMPT, OTHER_PROMPT]));
+    }
+}

@@ -117,3 +117,34 @@ fn damaged_files_and_other_identities_go_before_anything_useful() {
     assert!(restore(&store, &prompt(1)).is_some() && restore(&store, &prompt(2)).is_some());
     assert_eq!(evictions(&store), 1);
 }
+
+#[test]
+fn what_could_not_be_read_counts_and_goes_last() {
+    let disk = MemDisk::new();
+    let store = open(disk.clone(), 1 << 20);
+    save(&store, &conversation(0)).unwrap();
+    save(&store, &conversation(1)).unwrap();
+    drop(store);
+    // The folder, its description, the other folders and the files come before the first file.
+    disk.fail_at(4, std::io::ErrorKind::PermissionDenied);
+    let store = open(disk.clone(), size() * 2 + 50);
+    assert_eq!((store.stats().files, store.stats().bytes.0), (1, size() * 2));
+    let unread = (0..2).find(|&number| find(&store, &prompt(number)).is_none()).unwrap();
+    save(&store, &conversation(2)).unwrap();
+    assert!(restore(&open(disk.copy(), 1 << 20), &prompt(unread)).is_some(), "what was read went first");
+    let _needed = find(&store, &prompt(2)).unwrap();
+    save(&store, &conversation(3)).unwrap();
+    assert!(find(&open(disk, 1 << 20), &prompt(unread)).is_none());
+    assert_eq!((store.stats().files, evictions(&store)), (2, 2));
+}
+
+#[test]
+fn what_could_not_be_read_and_is_saved_again_counts_once() {
+    let disk = MemDisk::new();
+    save(&open(disk.clone(), 1 << 20), &conversation(0)).unwrap();
+    disk.fail_at(4, std::io::ErrorKind::PermissionDenied);
+    let store = open(disk, 1 << 20);
+    assert_eq!(store.stats().files, 0);
+    save(&store, &conversation(0)).unwrap();
+    assert_eq!((store.stats().files, store.stats().bytes.0), (1, size()));
+}
