@@ -37,8 +37,11 @@ pub const LOADS_WAITING_MAX: usize = 8;
 /// Set-aside files kept for inspection; the oldest goes when there is one more.
 pub const QUARANTINED_MAX: usize = 16;
 
-/// How long nothing is written after the disk was found full twice.
+/// How long nothing is written after the disk was found full twice, or with nothing to give up.
 pub const FULL_DISK_PAUSE: Duration = Duration::from_secs(60);
+
+/// How long nothing is copied for a save after the disk failed one.
+pub const FAILING_DISK_PAUSE: Duration = Duration::from_secs(60);
 
 /// Free space that is left to others on the file system, unless its twentieth part is less.
 pub const FREE_SPACE_FLOOR: Bytes = Bytes::gib(2);

@@ -158,6 +158,10 @@ impl Counters {
         self.waiting.fetch_sub(1, Relaxed);
     }
 
+    pub(crate) fn waiting(&self) -> u64 {
+        get(&self.waiting)
+    }
+
     pub(crate) fn hit(&self, kind: HitKind) {
         add(&self.hits[kind as usize], 1);
     }

@@ -2,6 +2,7 @@
 //! [`Store::stats`] blocks on the disk.
 
 mod load;
+mod obstacle;
 mod part;
 mod room;
 mod save;
@@ -22,6 +23,7 @@ use crate::snapshot::{Found, SavePlan};
 use crate::stats::{Counters, HitKind, Miss, Quarantine, Stats};
 use crate::transcript::Piece;
 use ds4_units::{Bytes, TokenId};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -46,17 +48,20 @@ pub struct Store {
     geometry: Geometry,
     options: StoreOptions,
     index: Mutex<Index>,
-    writing: Mutex<Writing>,
+    writing: Writing,
     counters: Counters,
     remembered: Mutex<Vec<Remembered>>,
 }
 
-/// Who may write, and when.
+/// Who may write, and when. Saves change it; anybody may read it while one goes on.
 #[derive(Default)]
 struct Writing {
-    claimed: bool,
+    turn: Mutex<()>,
+    claimed: AtomicBool,
     /// Nothing is written before this time: the disk was full.
-    paused_until: u64,
+    paused_until: AtomicU64,
+    /// Nothing is copied for a save before this time: the disk failed one.
+    failing_until: AtomicU64,
 }
 
 /// Keeps a file, and those it continues, from being given up.
@@ -92,14 +97,15 @@ impl Store {
         let store = Store::new(disk, identity, geometry, options);
         let began = Instant::now();
         store.disk.make_folder(&store.folder)?;
-        let mut writing = store.writing();
-        writing.claimed = store.disk.claim()?;
-        if writing.claimed {
+        let turn = store.turn();
+        let claimed = store.disk.claim()?;
+        store.writing.claimed.store(claimed, Relaxed);
+        if claimed {
             store.describe(identity)?;
         }
-        store.scan(writing.claimed)?;
+        store.scan(claimed)?;
         store.counters.indexed(began.elapsed());
-        drop(writing);
+        drop(turn);
         Ok(store)
     }
 
@@ -124,7 +130,7 @@ impl Store {
             geometry,
             options,
             index: Mutex::default(),
-            writing: Mutex::default(),
+            writing: Writing::default(),
             counters: Counters::default(),
             remembered: Mutex::default(),
         })
@@ -207,6 +213,11 @@ impl Store {
         self.counters.waits_no_more();
     }
 
+    /// How many conversations wait to be written, or are being.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.counters.waiting()
+    }
+
     /// Counts a save that was refused before it reached the store.
     pub(crate) fn count_save(&self, reason: SaveReason, result: &Result<Saved, NotSaved>) {
         self.counters.saved(reason, result, Duration::ZERO);
@@ -282,7 +293,8 @@ impl Store {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn writing(&self) -> MutexGuard<'_, Writing> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Held by the one that writes, or reads the folder.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.writing.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

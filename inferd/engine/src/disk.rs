@@ -169,6 +169,10 @@ impl DiskBanks {
         if plan.stored {
             return true;
         }
+        // What is copied for nothing is copied again, and more of it, when the conversation has grown.
+        if reason != SaveReason::Shutdown && self.service.would_save(tokens, &plan, reason).is_err() {
+            return false;
+        }
         let Some(transcript) = transcript(record, &self.tokenizer) else { return false };
         let first_block = plan.first_block;
         let Ok(image) = model.export(bank, first_block as usize) else { return false };
@@ -338,6 +342,118 @@ impl Restored {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ds4_model::{BankError, BankFormat, ModelInfo, RecordPart, StepBatch, StepError, StepLogits, VocabularyParts};
+    use std::cell::Cell;
+
+    const TEXT: &[u8] = b"abcdefgh";
+
+    /// A model with one bank, which holds the text; counts how often it is copied.
+    struct OneBank {
+        info: ModelInfo,
+        copies: Cell<usize>,
+    }
+
+    impl Model for OneBank {
+        fn info(&self) -> &ModelInfo {
+            &self.info
+        }
+
+        fn frontier(&self, _: BankId) -> Option<Tokens> {
+            Some(Tokens(TEXT.len() as u32))
+        }
+
+        fn bank_format(&self) -> BankFormat {
+            BankFormat { layout: "none".into(), block_tokens: Tokens(8), block: Bytes(1), recurrent: Bytes(1) }
+        }
+
+        fn export(&self, _: BankId, _: usize) -> Result<BankImage, BankError> {
+            self.copies.set(self.copies.get() + 1);
+            Ok(BankImage { blocks: vec![Arc::new(vec![0])], recurrent: vec![0] })
+        }
+
+        fn open_bank(&mut self) -> BankId {
+            unreachable!()
+        }
+
+        fn close_bank(&mut self, _: BankId) {}
+
+        fn step(&mut self, _: &StepBatch<'_>) -> Result<StepLogits, StepError> {
+            unreachable!()
+        }
+
+        fn checkpoint(&mut self, _: BankId) -> Result<(), BankError> {
+            unreachable!()
+        }
+
+        fn restorable(&self, _: BankId, _: Tokens) -> Result<Tokens, BankError> {
+            unreachable!()
+        }
+
+        fn truncate(&mut self, _: BankId, _: Tokens) -> Result<Tokens, BankError> {
+            unreachable!()
+        }
+
+        fn fork(&mut self, _: BankId, _: Tokens) -> Result<(BankId, Tokens), BankError> {
+            unreachable!()
+        }
+
+        fn import(&mut self, _: &[TokenId], _: &BankImage) -> Result<BankId, BankError> {
+            unreachable!()
+        }
+
+        fn resident_bytes(&self, _: BankId) -> Result<Bytes, BankError> {
+            unreachable!()
+        }
+
+        fn price(&self, _: Tokens) -> Bytes {
+            unreachable!()
+        }
+    }
+
+    fn one_bank() -> OneBank {
+        let (architecture, shape) = ("one".into(), "bank".into());
+        let (trained_context, context) = (Tokens(64), Tokens(64));
+        let info = ModelInfo { architecture, shape, trained_context, context, vocabulary: 256, prefill_rows: 8 };
+        OneBank { info, copies: Cell::new(0) }
+    }
+
+    fn open(folder: &Path, model: &OneBank) -> DiskBanks {
+        // A token for every byte, as byte-level vocabularies spell them.
+        let letters = ('!'..='~').chain('\u{a1}'..='\u{ac}').chain('\u{ae}'..='\u{143}');
+        let tokens: Vec<String> = letters.map(String::from).collect();
+        let types = vec![1; tokens.len()];
+        let parts = VocabularyParts { tokens: &tokens, types: &types, merges: &[], split: "joyai-llm" };
+        let options = DiskOptions {
+            folder: folder.to_owned(),
+            budget: Bytes::mib(1),
+            min_tokens: Tokens(1),
+            cold_max_tokens: Tokens(64),
+            interval_tokens: Tokens(8),
+            trim_tokens: Tokens(0),
+            align_tokens: Tokens(0),
+            sync: SyncMode::Data,
+        };
+        DiskBanks::open(&options, [1; 32], "test/1", model, Arc::new(Tokenizer::from_parts(parts).unwrap())).unwrap()
+    }
+
+    #[test]
+    fn what_will_not_be_written_is_not_copied_off_the_device() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().join("kv");
+        let model = one_bank();
+        let (writer, reader) = (open(&folder, &model), open(&folder, &model));
+        let tokens: Vec<TokenId> = TEXT.iter().map(|&byte| TokenId(byte.into())).collect();
+        let part = RecordPart { content: PartContent::Text(TEXT), tokens: &tokens };
+        let record = PromptRecord::from_parts(std::iter::once(part));
+        let save = |disk: &DiskBanks| disk.save(&model, BankId(0), &record, SaveReason::Continued);
+        assert!(!save(&reader) && !save(&reader));
+        assert_eq!((model.copies.get(), reader.stats().saves_failed), (0, [0, 2, 0, 0]));
+        assert!(save(&writer));
+        assert_eq!(model.copies.get(), 1);
+        // Whoever stops has one attempt, and the writer may have stopped before.
+        assert!(reader.save(&model, BankId(0), &record, SaveReason::Shutdown));
+        assert_eq!(model.copies.get(), 2);
+    }
 
     #[test]
     fn a_store_that_never_stores_is_a_warning_once() {

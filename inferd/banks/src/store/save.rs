@@ -9,13 +9,14 @@ use crate::format::{
 };
 use crate::index::{EntryId, NewEntry};
 use crate::keys::Keys;
-use crate::limits::{FULL_DISK_PAUSE, TOOL_CALLS_MAX, TOOL_ID_MAX, TOOLS_BYTES_MAX};
+use crate::limits::{FAILING_DISK_PAUSE, FULL_DISK_PAUSE, TOOL_CALLS_MAX, TOOL_ID_MAX, TOOLS_BYTES_MAX};
 use crate::name::Name;
 use crate::snapshot::Snapshot;
 use crate::stats::Eviction;
 use ds4_units::Bytes;
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use thiserror::Error;
 use tracing::warn;
@@ -47,6 +48,8 @@ pub enum NotSaved {
     DiskFull { free: Bytes, needed: Bytes },
     #[error("the disk was full a moment ago")]
     Paused,
+    #[error("the disk failed a moment ago")]
+    Failing,
     #[error("another process writes to the folder")]
     ReadOnly,
     #[error("{waiting} conversations wait for the disk already")]
@@ -73,35 +76,60 @@ impl Store {
     pub fn save(&self, snapshot: &Snapshot) -> Result<Saved, NotSaved> {
         let began = Instant::now();
         let result = self.try_save(snapshot);
+        match &result {
+            Ok(_) => self.writing.failing_until.store(0, Relaxed),
+            Err(NotSaved::Io(_)) => {
+                self.writing.failing_until.store(self.disk.now() + FAILING_DISK_PAUSE.as_secs(), Relaxed);
+            }
+            Err(_) => {}
+        }
         self.counters.saved(snapshot.reason, &result, began.elapsed());
         result
     }
 
     fn try_save(&self, snapshot: &Snapshot) -> Result<Saved, NotSaved> {
-        let mut writing = self.writing();
-        if !writing.claimed {
-            if !self.disk.claim()? {
-                return Err(NotSaved::ReadOnly);
-            }
-            // The one who wrote until now may have changed everything.
-            writing.claimed = true;
-            self.scan(true)?;
+        let _turn = self.turn();
+        if !self.claim()? {
+            return Err(NotSaved::ReadOnly);
         }
-        if self.disk.now() < writing.paused_until {
+        if self.disk.now() < self.writing.paused_until.load(Relaxed) {
             return Err(NotSaved::Paused);
         }
         let encoded = self.encode(snapshot)?;
         let result = match self.place(&encoded, snapshot) {
-            Err(NotSaved::DiskFull { .. }) => {
-                self.give_up_one(Eviction::DiskFull).and_then(|()| self.place(&encoded, snapshot))
-            }
+            Err(full @ NotSaved::DiskFull { .. }) => match self.give_up_one(Eviction::DiskFull) {
+                Ok(()) => self.place(&encoded, snapshot),
+                // What fills the disk is others' or needed now.
+                Err(NotSaved::NoRoom { .. }) => Err(full),
+                Err(error) => Err(error),
+            },
             result => result,
         };
         if let Err(full @ NotSaved::DiskFull { .. }) = &result {
             warn!(%full, "conversations are not saved for {} s", FULL_DISK_PAUSE.as_secs());
-            writing.paused_until = self.disk.now() + FULL_DISK_PAUSE.as_secs();
+            self.writing.paused_until.store(self.disk.now() + FULL_DISK_PAUSE.as_secs(), Relaxed);
         }
         result
+    }
+
+    /// Makes this the process that writes if no other one is. Blocks on the disk.
+    pub(crate) fn take_over(&self) -> io::Result<bool> {
+        let _turn = self.turn();
+        self.claim()
+    }
+
+    /// The same for whoever has the turn.
+    fn claim(&self) -> io::Result<bool> {
+        if self.writing.claimed.load(Relaxed) {
+            return Ok(true);
+        }
+        if !self.disk.claim()? {
+            return Ok(false);
+        }
+        // The one who wrote until now may have changed everything.
+        self.writing.claimed.store(true, Relaxed);
+        self.scan(true)?;
+        Ok(true)
     }
 
     /// Lays the file out.
