@@ -13,6 +13,8 @@ pub enum SchemaError {
     NotASchema { path: String },
     #[error("oneOf: its alternatives may overlap, and then it cannot be enforced; use anyOf")]
     OverlappingOneOf,
+    #[error("the schema has more than {most} {what}")]
+    TooLarge { what: &'static str, most: usize },
     #[error("no answer can follow this schema: {reason}")]
     Unusable { reason: String },
 }
@@ -25,7 +27,7 @@ impl SchemaError {
             | SchemaError::UnsupportedFormat { path, .. }
             | SchemaError::NotASchema { path } => path,
             SchemaError::OverlappingOneOf => "oneOf",
-            SchemaError::Unusable { .. } => "",
+            SchemaError::TooLarge { .. } | SchemaError::Unusable { .. } => "",
         }
     }
 }

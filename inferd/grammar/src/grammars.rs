@@ -5,14 +5,16 @@ use crate::keywords;
 use crate::lark::Lark;
 use crate::mask::{GrammarMask, MaskPool};
 use crate::vocabulary::Vocabulary;
-use crate::{MaskError, SchemaError};
+use crate::{MaskError, SchemaError, size};
 use ds4_model::{CallSyntax, ConstraintScope, Tokenizer};
 use ds4_units::TokenId;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
 use serde_json::{Value, json};
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
 /// White space between two parts of an answer is at most this long: room for any indentation, and an end to a model
 /// that would print nothing else.
@@ -106,13 +108,24 @@ impl Grammars {
     }
 
     fn start(&self, grammar: TopLevelGrammar, scope: ConstraintScope) -> Result<GrammarMask, SchemaError> {
-        let parser = self.factory.create_parser(grammar);
-        let matcher = Matcher::new(Ok(parser.map_err(|error| unusable(error.to_string()))?));
+        let parser = with_stack(|| self.factory.create_parser(grammar).map_err(|error| unusable(error.to_string())))?;
+        let matcher = Matcher::new(Ok(parser));
         GrammarMask::start(matcher, scope, self.pool.clone()).map_err(|error| match error {
             MaskError::TooComplex { reason } => unusable(reason),
             MaskError::TokenNotAllowed { .. } => unusable(error.to_string()),
         })
     }
+}
+
+/// Runs `compile` on a thread of its own, whose stack is large enough for every schema that is not refused.
+fn with_stack<T: Send>(compile: impl FnOnce() -> Result<T, SchemaError> + Send) -> Result<T, SchemaError> {
+    thread::scope(|scope| {
+        let named = thread::Builder::new().name("schema".into()).stack_size(size::STACK);
+        match named.spawn_scoped(scope, compile) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(error) => Err(SchemaError::Unusable { reason: format!("there is no thread to compile it: {error}") }),
+        }
+    })
 }
 
 /// The engine's refusals in our words, where a client can do something about them.

@@ -1,6 +1,6 @@
 //! What of JSON Schema can be enforced. A keyword that would be ignored is refused, with the path to it.
 
-use crate::SchemaError;
+use crate::{SchemaError, size};
 use serde_json::{Map, Value};
 
 /// Keywords that restrict answers and are not enforced.
@@ -38,8 +38,9 @@ const NAMED_SCHEMAS: [&str; 4] = ["$defs", "definitions", "patternProperties", "
 const FORMATS: [&str; 10] =
     ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"];
 
-/// Refuses a schema that says what would not be enforced.
+/// Refuses a schema that says what would not be enforced, or that is too large.
 pub(crate) fn check(schema: &Value) -> Result<(), SchemaError> {
+    size::check(schema)?;
     walk(schema, &mut Vec::new())
 }
 

@@ -14,6 +14,7 @@ mod grammars;
 mod keywords;
 mod lark;
 mod mask;
+mod size;
 mod vocabulary;
 
 pub use calls::{Callable, CallableTool};

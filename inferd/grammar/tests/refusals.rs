@@ -83,3 +83,26 @@ fn a_schema_cannot_cost_without_limit() {
     });
     assert!(matches!(fault, Some(MaskError::TooComplex { .. })), "{fault:?}");
 }
+
+/// `count` definitions, each of which `link` makes of a reference to the next; the last refers to the first.
+fn ring(count: usize, link: impl Fn(Value) -> Value) -> Value {
+    let next = |i: usize| link(json!({"$ref": format!("#/$defs/a{}", (i + 1) % count)}));
+    let definitions: serde_json::Map<String, Value> = (0..count).map(|i| (format!("a{i}"), next(i))).collect();
+    json!({"$defs": definitions, "$ref": "#/$defs/a0"})
+}
+
+#[test]
+fn references_that_lead_too_deep_are_refused_and_none_overflows_the_stack() {
+    let property = |next: Value| json!({"type": "object", "properties": {"x": next}});
+    let merged = |next: Value| json!({"properties": {"x": {"allOf": [next, {"type": "object"}]}}});
+    let listed = |next: Value| json!({"items": [next]});
+    for (link, most) in [(property as fn(Value) -> Value, 660), (merged, 390), (listed, 660)] {
+        assert!(matches!(refused(&ring(2_001, link)), SchemaError::TooLarge { .. }));
+        // What is not refused compiles, or not, but the process lives.
+        let _ = grammars().json_schema(&ring(most, link), None);
+        assert_eq!(grammars().json_schema(&ring(40, property), None).err(), None);
+    }
+    let bare = refused(&ring(3_000, |next| next));
+    assert_eq!(bare.to_string(), "the schema has more than 2000 nested levels, with what its references lead to");
+    let _ = grammars().json_schema(&ring(1_990, |next| next), None);
+}
