@@ -70,7 +70,7 @@ fn a_schema_cannot_cost_without_limit() {
     let fields: serde_json::Map<String, Value> =
         (0..60_000).map(|i| (format!("f{i}"), json!({"type": "string"}))).collect();
     let large = json!({"type": "object", "properties": fields});
-    assert!(matches!(refused(&large), SchemaError::Unusable { .. }));
+    assert!(matches!(refused(&large), SchemaError::TooLarge { .. }));
 
     // This one compiles at once; following it is what would cost.
     let repeated = json!({"type": "string", "pattern": "^(a?){2000}(a{1,900}){1,900}b$"});
@@ -105,4 +105,24 @@ fn references_that_lead_too_deep_are_refused_and_none_overflows_the_stack() {
     let bare = refused(&ring(3_000, |next| next));
     assert_eq!(bare.to_string(), "the schema has more than 2000 nested levels, with what its references lead to");
     let _ = grammars().json_schema(&ring(1_990, |next| next), None);
+}
+
+#[test]
+fn what_takes_time_by_its_square_is_refused_above_a_limit_that_is_named() {
+    let names = |count: usize, like: &str| -> Value {
+        (0..count).map(|i| (like.replace('#', &i.to_string()), json!(true))).collect::<serde_json::Map<_, _>>().into()
+    };
+    let patterns = |count| json!({"type": "object", "patternProperties": names(count, "^k#_[a-z]+$")});
+    let properties = |count| json!({"type": "object", "properties": names(count, "f#")});
+    let values = |count: usize| json!({"oneOf": [{"enum": vec!["a"; count / 2]}, {"enum": vec!["b"; count / 2]}]});
+    for (schema, allowed, problem) in [
+        (patterns(33), patterns(32), "the schema has more than 32 names in patternProperties"),
+        (json!({"allOf": [patterns(17), patterns(16)]}), patterns(16), "more than 32 names in patternProperties"),
+        (properties(2_001), properties(1_000), "the schema has more than 2000 names in properties"),
+        (values(10_000), values(1_000), "the schema has more than 10000 values"),
+    ] {
+        let error = refused(&schema).to_string();
+        assert!(error.ends_with(problem), "{error}");
+        assert_eq!(grammars().json_schema(&allowed, None).err(), None);
+    }
 }
