@@ -57,17 +57,13 @@ fn strict(
     rule: &str,
 ) -> Result<String, SchemaError> {
     keywords::check(tool.parameters)?;
-    let Some(properties) = tool.parameters.get("properties") else { return Ok(String::new()) };
+    keywords::check_references(tool.parameters)?;
+    let root = tool.parameters.as_object().ok_or_else(|| SchemaError::NotASchema { path: String::new() })?;
+    check_root(root)?;
+    let none = Map::new();
     let not_an_object = || SchemaError::NotASchema { path: "properties".into() };
-    let properties = properties.as_object().ok_or_else(not_an_object)?;
-    let required: Vec<&str> = tool
-        .parameters
-        .get("required")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
+    let properties = root.get("properties").map_or(Ok(&none), |found| found.as_object().ok_or_else(not_an_object))?;
+    let required = required(root, properties)?;
     let mut sequence = Vec::new();
     for (index, (name, schema)) in properties.iter().enumerate() {
         let rule = format!("{rule}_{index}");
@@ -76,6 +72,29 @@ fn strict(
         sequence.push(if required.contains(&name.as_str()) { rule } else { format!("{rule}?") });
     }
     Ok(sequence.join(" "))
+}
+
+/// Keywords that restrict the arguments as a whole. Parameters are written one by one, each by its own schema.
+const OF_THE_WHOLE: [&str; 9] =
+    ["$ref", "allOf", "anyOf", "oneOf", "const", "enum", "patternProperties", "minProperties", "maxProperties"];
+
+fn check_root(root: &Map<String, Value>) -> Result<(), SchemaError> {
+    let never_an_object = |kinds: Vec<&str>| !kinds.contains(&"object");
+    let refused = match OF_THE_WHOLE.into_iter().find(|keyword| root.contains_key(*keyword)) {
+        None if kinds(root).is_some_and(never_an_object) => Some("type"),
+        found => found,
+    };
+    refused.map_or(Ok(()), |keyword| Err(SchemaError::UnsupportedAtRoot { path: keyword.into() }))
+}
+
+/// The names that a call must give, each of which is a property.
+fn required<'a>(root: &'a Map<String, Value>, properties: &Map<String, Value>) -> Result<Vec<&'a str>, SchemaError> {
+    let names = root.get("required").and_then(Value::as_array).into_iter().flatten();
+    let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+    match names.iter().find(|name| !properties.contains_key(**name)) {
+        Some(name) => Err(SchemaError::NoSuchProperty { path: "required".into(), name: (*name).to_owned() }),
+        None => Ok(names),
+    }
 }
 
 /// The ways to write one parameter.
@@ -180,13 +199,13 @@ fn without_text(schema: &Value) -> Option<Value> {
     Some(rest)
 }
 
-/// A parameter's schema with the definitions that its references lead to.
+/// A parameter's schema with the definitions that its references lead to: those of the tool, whatever its own are.
 fn with_definitions(schema: &Value, parameters: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(keywords) = schema.as_object_mut() {
         for place in ["$defs", "definitions"] {
             if let Some(definitions) = parameters.get(place) {
-                keywords.entry(place).or_insert_with(|| definitions.clone());
+                keywords.insert(place.into(), definitions.clone());
             }
         }
     }

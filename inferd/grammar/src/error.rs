@@ -13,6 +13,12 @@ pub enum SchemaError {
     NotASchema { path: String },
     #[error("oneOf: its alternatives may overlap, and then it cannot be enforced; use anyOf")]
     OverlappingOneOf,
+    #[error("{path}: is not supported at the root of a strict tool's parameters; leave it out, or strict")]
+    UnsupportedAtRoot { path: String },
+    #[error("{path}: {name:?} is none of the properties, where a strict tool needs it")]
+    NoSuchProperty { path: String, name: String },
+    #[error("{path}: {found:?} is not supported in a strict tool; refer to #/$defs/ or #/definitions/")]
+    UnsupportedReference { path: String, found: String },
     #[error("the schema has more than {most} {what}")]
     TooLarge { what: &'static str, most: usize },
     #[error("no answer can follow this schema: {reason}")]
@@ -25,7 +31,10 @@ impl SchemaError {
         match self {
             SchemaError::UnsupportedKeyword { path }
             | SchemaError::UnsupportedFormat { path, .. }
-            | SchemaError::NotASchema { path } => path,
+            | SchemaError::NotASchema { path }
+            | SchemaError::UnsupportedAtRoot { path }
+            | SchemaError::NoSuchProperty { path, .. }
+            | SchemaError::UnsupportedReference { path, .. } => path,
             SchemaError::OverlappingOneOf => "oneOf",
             SchemaError::TooLarge { .. } | SchemaError::Unusable { .. } => "",
         }

@@ -41,11 +41,19 @@ const FORMATS: [&str; 10] =
 /// Refuses a schema that says what would not be enforced, or that is too large.
 pub(crate) fn check(schema: &Value) -> Result<(), SchemaError> {
     size::check(schema)?;
-    walk(schema, &mut Vec::new())
+    walk(schema, &mut Vec::new(), is_enforced)
 }
 
+/// Refuses references to other places than definitions.
+pub(crate) fn check_references(schema: &Value) -> Result<(), SchemaError> {
+    walk(schema, &mut Vec::new(), is_to_definition)
+}
+
+/// Judges the last keyword of a path, which is one of these.
+type Rule = fn(&Map<String, Value>, &[&str]) -> Result<(), SchemaError>;
+
 /// `path` holds the names that lead to `schema`. Values nest at most as deep as the JSON reader allows.
-fn walk<'a>(schema: &'a Value, path: &mut Vec<&'a str>) -> Result<(), SchemaError> {
+fn walk<'a>(schema: &'a Value, path: &mut Vec<&'a str>, rule: Rule) -> Result<(), SchemaError> {
     let keywords = match schema {
         Value::Object(keywords) => keywords,
         Value::Bool(_) => return Ok(()),
@@ -53,21 +61,30 @@ fn walk<'a>(schema: &'a Value, path: &mut Vec<&'a str>) -> Result<(), SchemaErro
     };
     for (keyword, value) in keywords {
         path.push(keyword);
-        check_keyword(keyword, path)?;
-        if keyword == "format" && may_be_string(keywords) {
-            check_format(value, path)?;
-        }
-        walk_below(keyword, value, path)?;
+        rule(keywords, path)?;
+        walk_below(keyword, value, path, rule)?;
         path.pop();
     }
     Ok(())
 }
 
-fn check_keyword(keyword: &str, path: &[&str]) -> Result<(), SchemaError> {
-    if UNSUPPORTED.contains(&keyword) {
-        return Err(SchemaError::UnsupportedKeyword { path: path.join(".") });
+fn is_enforced(keywords: &Map<String, Value>, path: &[&str]) -> Result<(), SchemaError> {
+    match path.last() {
+        Some(keyword) if UNSUPPORTED.contains(keyword) => Err(SchemaError::UnsupportedKeyword { path: path.join(".") }),
+        Some(&"format") if may_be_string(keywords) => check_format(&keywords["format"], path),
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+fn is_to_definition(keywords: &Map<String, Value>, path: &[&str]) -> Result<(), SchemaError> {
+    let found = match path.last() {
+        Some(&"$ref") => keywords["$ref"].as_str().unwrap_or_default(),
+        _ => return Ok(()),
+    };
+    if ["#/$defs/", "#/definitions/"].iter().any(|place| found.starts_with(place)) {
+        return Ok(());
+    }
+    Err(SchemaError::UnsupportedReference { path: path.join("."), found: found.to_owned() })
 }
 
 /// Whether a format says something here: those of numbers (`int64`) only describe.
@@ -88,21 +105,21 @@ fn check_format(value: &Value, path: &[&str]) -> Result<(), SchemaError> {
     }
 }
 
-fn walk_below<'a>(keyword: &str, value: &'a Value, path: &mut Vec<&'a str>) -> Result<(), SchemaError> {
+fn walk_below<'a>(keyword: &str, value: &'a Value, path: &mut Vec<&'a str>, rule: Rule) -> Result<(), SchemaError> {
     match value {
         Value::Array(list) if SCHEMAS.contains(&keyword) || keyword == "items" => {
-            list.iter().try_for_each(|schema| walk(schema, path))
+            list.iter().try_for_each(|schema| walk(schema, path, rule))
         }
-        Value::Object(map) if NAMED_SCHEMAS.contains(&keyword) => walk_named(map, path),
-        _ if ONE_SCHEMA.contains(&keyword) => walk(value, path),
+        Value::Object(map) if NAMED_SCHEMAS.contains(&keyword) => walk_named(map, path, rule),
+        _ if ONE_SCHEMA.contains(&keyword) => walk(value, path, rule),
         _ => Ok(()),
     }
 }
 
-fn walk_named<'a>(map: &'a Map<String, Value>, path: &mut Vec<&'a str>) -> Result<(), SchemaError> {
+fn walk_named<'a>(map: &'a Map<String, Value>, path: &mut Vec<&'a str>, rule: Rule) -> Result<(), SchemaError> {
     map.iter().try_for_each(|(name, schema)| {
         path.push(name);
-        walk(schema, path)?;
+        walk(schema, path, rule)?;
         path.pop();
         Ok(())
     })

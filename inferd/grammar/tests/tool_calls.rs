@@ -53,10 +53,13 @@ fn mask(parallel: bool) -> GrammarMask {
     shared().1.calls(Callable { tools: &tools, parallel }, &SYNTAX).expect("a grammar")
 }
 
-/// Whether a block's rest is allowed token by token, to its end.
 fn accepts(parallel: bool, text: &str) -> bool {
+    follows(mask(parallel), text)
+}
+
+/// Whether a block's rest is allowed token by token, to its end.
+fn follows(mut mask: GrammarMask, text: &str) -> bool {
     let (vocabulary, _) = shared();
-    let mut mask = mask(parallel);
     for token in vocabulary.tokenizer.encode(&vocabulary.tokenizer.parse_trusted(text)) {
         if !ids(mask.allowed().expect("a mask")).contains(&token) {
             println!("refused at {:?}", String::from_utf8_lossy(vocabulary.bytes(token)));
@@ -173,5 +176,64 @@ fn names_that_markup_would_escape_are_refused() {
         let tools = [CallableTool { name, parameters, strict: true }];
         let error = shared().1.calls(Callable { tools: &tools, parallel: true }, &SYNTAX).err().expect("refused");
         assert!(error.to_string().contains("that markup escapes"), "{error}");
+    }
+}
+
+#[test]
+fn a_strict_schema_that_says_more_than_its_parameters_do_is_refused_by_name() {
+    let refused = |parameters: Value| {
+        let tools = [CallableTool { name: "f", parameters: &parameters, strict: true }];
+        let error = shared().1.calls(Callable { tools: &tools, parallel: true }, &SYNTAX).err();
+        error.unwrap_or_else(|| panic!("accepted: {parameters}"))
+    };
+    let object = json!({"type": "object", "properties": {"v": {"type": "integer"}}, "required": ["v"]});
+    let root = "is not supported at the root of a strict tool's parameters; leave it out, or strict";
+    let reference = "is not supported in a strict tool; refer to #/$defs/ or #/definitions/";
+    for (parameters, path, problem) in [
+        (json!({"$defs": {"A": object}, "$ref": "#/$defs/A"}), "$ref", root),
+        (json!({"allOf": [object]}), "allOf", root),
+        (json!({"anyOf": [object]}), "anyOf", root),
+        (json!({"oneOf": [object]}), "oneOf", root),
+        (json!({"type": "object", "patternProperties": {"^a": {}}}), "patternProperties", root),
+        (json!({"type": "object", "properties": {"v": {}}, "minProperties": 1}), "minProperties", root),
+        (json!({"type": "array", "items": object}), "type", root),
+        (
+            json!({"type": "object", "properties": {"v": {}}, "required": ["v", "w"]}),
+            "required",
+            "\"w\" is none of the properties, where a strict tool needs it",
+        ),
+        (
+            json!({"type": "object", "properties": {"v": {"items": {"$ref": "#"}}}}),
+            "properties.v.items.$ref",
+            &format!("\"#\" {reference}"),
+        ),
+        (
+            json!({"type": "object", "properties": {"x": {}, "v": {"$ref": "#/properties/x"}}}),
+            "properties.v.$ref",
+            &format!("\"#/properties/x\" {reference}"),
+        ),
+    ] {
+        let error = refused(parameters);
+        assert_eq!((error.path(), error.to_string()), (path, format!("{path}: {problem}")));
+    }
+}
+
+#[test]
+fn what_describes_a_strict_schema_is_no_hindrance_and_references_lead_to_its_own_definitions() {
+    let described = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#", "$id": "f", "$comment": "c", "title": "F",
+        "description": "d", "examples": [], "default": {}, "deprecated": false, "x-order": 1,
+        "type": ["object", "null"], "additionalProperties": false, "required": ["v"],
+        "properties": {
+            "v": {"$defs": {"A": {"type": "boolean"}}, "$ref": "#/$defs/A"},
+            "$ref": {"$ref": "#/definitions/B"},
+        },
+        "$defs": {"A": {"type": "integer"}}, "definitions": {"B": {"type": "null"}},
+    });
+    let tools = [CallableTool { name: "f", parameters: &described, strict: true }];
+    let mask = || shared().1.calls(Callable { tools: &tools, parallel: true }, &SYNTAX).expect("a grammar");
+    for (value, allowed) in [("7", true), ("true", false)] {
+        let block = format!("{}{END}", call("f", &[("v", false, value), ("$ref", false, "null")]));
+        assert_eq!(follows(mask(), &block), allowed, "{value}");
     }
 }
