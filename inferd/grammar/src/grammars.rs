@@ -39,8 +39,7 @@ pub(crate) fn with_options(schema: &Value) -> Value {
 
 /// What following a schema may cost. `max_lexer_states` bounds memory (about 2 KB a state), the fuels bound the time in
 /// the lexer and the parser (at most some 15 ms a mask, 20 ms for the first). None of them bounds how long a schema
-/// compiles before that: a few ms for what clients write, but seconds for one within [`size`] that is made to be slow,
-/// above all by references with other keywords beside them, which are copied to each place.
+/// compiles before that: a few ms for what clients write, but seconds for one within [`size`] that is made to be slow.
 fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: 1_000_000,

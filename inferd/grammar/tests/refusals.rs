@@ -126,3 +126,47 @@ fn what_takes_time_by_its_square_is_refused_above_a_limit_that_is_named() {
         assert_eq!(grammars().json_schema(&allowed, None).err(), None);
     }
 }
+
+/// Definitions of which each names the next one twice.
+fn doubling(count: usize, member: impl Fn(String) -> Value) -> Value {
+    let definition = |i: usize| {
+        let next = || member(format!("#/$defs/a{}", i + 1));
+        let last = json!({"type": "object", "properties": {}});
+        (
+            format!("a{i}"),
+            if i + 1 == count { last } else { json!({"type": "object", "properties": {"p": next(), "q": next()}}) },
+        )
+    };
+    let definitions: serde_json::Map<String, Value> = (0..count).map(definition).collect();
+    json!({"$ref": "#/$defs/a0", "$defs": definitions})
+}
+
+#[test]
+fn references_that_are_copied_to_their_places_double_and_are_refused_above_a_limit_that_is_named() {
+    let beside = |reference: String| json!({"$ref": reference, "type": "object"});
+    let merged = |reference: String| json!({"allOf": [{"$ref": reference}, {"minProperties": 0}]});
+    let alone = |reference: String| json!({"$ref": reference});
+    let described = |reference: String| json!({"$ref": reference, "description": "the next one"});
+    for (schema, is_allowed) in [
+        (doubling(40, beside), false),
+        (doubling(40, merged), false),
+        (doubling(6, beside), true),
+        (doubling(6, merged), true),
+        (doubling(40, alone), true),
+        (doubling(40, described), true),
+    ] {
+        if is_allowed {
+            assert_eq!(grammars().json_schema(&schema, None).err(), None, "{schema}");
+        } else {
+            let problem = "more than 10000 values, once references that stand beside other keywords are copied";
+            assert!(refused(&schema).to_string().contains(problem), "{}", refused(&schema));
+        }
+    }
+}
+
+#[test]
+fn a_reference_back_to_itself_beside_other_keywords_ends() {
+    let node = json!({"type": "object", "properties": {"next": {"$ref": "#/$defs/node", "type": "object"}}});
+    let schema = json!({"$ref": "#/$defs/node", "$defs": {"node": node}});
+    assert!(refused(&schema).to_string().contains("circular references with sibling keys"), "{}", refused(&schema));
+}
