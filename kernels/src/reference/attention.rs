@@ -7,7 +7,7 @@
 use super::bank::HostBank;
 use super::dot::{dot_rows, multiply_add};
 use super::exp::exp;
-use super::workspace::Workspace;
+use super::workspace::{Tasks, Workspace};
 use crate::Rows;
 use crate::bank::{BlockPlace, WINDOW, WindowPlace};
 use crate::compression::Selection;
@@ -56,7 +56,7 @@ pub(crate) fn attend<F: KvFormat>(
     let mut rest = result.values_mut();
     for segment in &step.segments {
         let keys = SegmentKeys::room(workspace, segment, window, compressed, width);
-        workspace.tasks_take(sinks.len() * keys.most());
+        let tasks = workspace.tasks(sinks.len() * keys.most());
         workspace.work(|| {
             let (out, later) = std::mem::take(&mut rest).split_at_mut(segment.rows.len() * queries.width());
             rest = later;
@@ -68,7 +68,7 @@ pub(crate) fn attend<F: KvFormat>(
                 let row = segment.rows.start + task * heads / sinks.len();
                 let heads = first_head..first_head + out.len() / width;
                 let query = &queries.row(row)[heads.start * width..heads.end * width];
-                attend_heads(workspace, query, &keys.visible(step.positions[row].index(), row), &sinks[heads], out);
+                attend_heads(&tasks, query, &keys.visible(step.positions[row].index(), row), &sinks[heads], out);
             });
         });
     }
@@ -184,9 +184,9 @@ impl<'a> SegmentKeys<'a> {
 }
 
 /// Softmax attention of some heads over the same rows.
-fn attend_heads(workspace: &Workspace, queries: &[f32], keys: &[&[f32]], sinks: &[f32], out: &mut [f32]) {
+fn attend_heads(tasks: &Tasks<'_>, queries: &[f32], keys: &[&[f32]], sinks: &[f32], out: &mut [f32]) {
     let width = queries.len() / sinks.len();
-    let mut weights = workspace.take(sinks.len() * keys.len());
+    let mut weights = tasks.take(sinks.len() * keys.len());
     dot_rows(queries, keys, width, &mut weights);
     let scale = (width as f32).sqrt().recip();
     for (weights, &sink) in weights.chunks_exact_mut(keys.len()).zip(sinks) {

@@ -37,7 +37,7 @@ pub(crate) fn select<F: KvFormat>(
             continue;
         }
         let mut keys = workspace.rows(finished, indexer.rows.array.width);
-        workspace.tasks_take(scratch(queries.width(), weights.width(), finished));
+        let tasks = workspace.tasks(scratch(queries.width(), weights.width(), finished));
         let chosen = &mut selection.chosen[segment.rows.clone()];
         if workspace.is_tried() {
             chosen.fill(Some((0..indexer.top as u32).collect()));
@@ -49,7 +49,7 @@ pub(crate) fn select<F: KvFormat>(
                 let visible = (step.positions[row].index() + 1) / indexer.ratio;
                 if visible > indexer.top {
                     let (query, weights, keys) = (queries.row(row), weights.row(row), &keys[..visible]);
-                    let mut scratch = workspace.take(scratch(query.len(), weights.len(), visible));
+                    let mut scratch = tasks.take(scratch(query.len(), weights.len(), visible));
                     let (scores, order) = scores::<F>(query, weights, keys, &mut scratch);
                     *chosen = Some(best(scores, bytemuck::cast_slice_mut(order), indexer.top));
                 }

@@ -3,7 +3,7 @@
 //! Weights are expanded a panel of rows at a time, and every activation row passes over the panel while it is in the
 //! cache. Panels run on all threads; how the work is cut never changes a sum (see `dot.rs`).
 
-use super::workspace::Workspace;
+use super::workspace::{Tasks, Workspace};
 use super::{blocks, dot};
 use crate::{Matrix, Rows};
 use rayon::prelude::*;
@@ -77,7 +77,7 @@ pub(crate) fn multiply_all<'a>(
     products: impl FnOnce() -> Vec<Product<'a>>,
 ) {
     let mut panels = workspace.take(size.values);
-    workspace.tasks_take(scratch(size.columns));
+    let room = workspace.tasks(scratch(size.columns));
     workspace.work(|| {
         let products = products();
         let mut rest = &mut panels[..];
@@ -86,7 +86,7 @@ pub(crate) fn multiply_all<'a>(
             rest = others;
             (product, rows, own)
         });
-        run(tasks.collect(), |(product, rows, out)| panel(workspace, product, rows, out));
+        run(tasks.collect(), |(product, rows, out)| panel(&room, product, rows, out));
         let (mut panels, mut results) = (&panels[..], results);
         for product in &products {
             let len = product.inputs.len() * product.rows.len();
@@ -121,9 +121,9 @@ fn scratch(columns: usize) -> usize {
 }
 
 /// Outputs of some weight rows for all inputs: `[weight row][input]`.
-fn panel(workspace: &Workspace, product: &Product<'_>, rows: Range<usize>, out: &mut [f32]) {
+fn panel(room: &Tasks<'_>, product: &Product<'_>, rows: Range<usize>, out: &mut [f32]) {
     let (columns, inputs) = (product.matrix.columns(), product.inputs.len());
-    let mut scratch = workspace.take(scratch(columns));
+    let mut scratch = room.take(scratch(columns));
     let (weights, sums) = scratch.split_at_mut(PANEL_ROWS * columns);
     for (out, start) in out.chunks_mut(PANEL_ROWS * inputs).zip(rows.step_by(PANEL_ROWS)) {
         let count = out.len() / inputs;

@@ -82,34 +82,60 @@ enum Source {
     /// The allocator's.
     Own(Vec<f32>),
     /// A part of what was taken.
-    Lent { held: Arc<Held>, workspace: Workspace, offset: usize, len: usize },
+    Lent { held: Arc<Held>, place: Place, len: usize },
     /// Nothing, but its place is taken.
-    Tried { workspace: Workspace, offset: usize, len: usize },
+    Tried(#[expect(dead_code, reason = "given back when it is dropped")] Place),
+}
+
+/// Room for so many values, which nobody else has until it is dropped.
+struct Place {
+    workspace: Workspace,
+    offset: usize,
+    len: u64,
+}
+
+/// Room for tasks of one piece of work. Their pieces take places of one length: whatever they need and in whatever order
+/// they come and go, a gap that one leaves is a place for the next.
+pub(crate) struct Tasks<'a> {
+    workspace: &'a Workspace,
+    most: usize,
+}
+
+impl Tasks<'_> {
+    /// Room for `len` values, with whatever is in it, for one task.
+    pub(crate) fn take(&self, len: usize) -> Piece {
+        debug_assert!(len <= self.most);
+        self.workspace.take_within(self.most.max(len), len)
+    }
 }
 
 impl Workspace {
     /// Room for `len` values, with whatever is in it.
     pub(crate) fn take(&self, len: usize) -> Piece {
+        self.take_within(len, len)
+    }
+
+    /// The same in a place for `most` values.
+    fn take_within(&self, most: usize, len: usize) -> Piece {
         let mut state = self.state();
-        let rounded = len.next_multiple_of(ALIGN) as u64;
+        let rounded = most.next_multiple_of(ALIGN) as u64;
         if rounded == 0 || (state.tried.is_none() && state.held.0.is_empty()) {
             drop(state);
             return Piece::from(vec![0.0; len]);
         }
-        let offset = state.places.take(rounded);
-        let (end, offset, workspace) = (state.places.end(), offset as usize, self.clone());
+        let offset = state.places.take(rounded) as usize;
+        let (end, place) = (state.places.end(), Place { workspace: self.clone(), offset, len: rounded });
         if let Some(reached) = &mut state.tried {
             *reached = end.max(*reached);
-            return Piece(Source::Tried { workspace, offset, len });
+            return Piece(Source::Tried(place));
         }
         if offset + len <= state.held.0.len() {
             state.make(offset + len);
             let held = Arc::clone(&state.held);
-            return Piece(Source::Lent { held, workspace, offset, len });
+            return Piece(Source::Lent { held, place, len });
         }
-        state.places.give_back(offset as u64, rounded);
         state.beyond += 1;
-        drop(state);
+        drop((state, place));
         Piece::from(vec![0.0; len])
     }
 
@@ -118,11 +144,12 @@ impl Workspace {
         Rows::over(len, width, self.take(len * width))
     }
 
-    /// Tells that tasks of the work to come each take up to `len` values while they run: one on every thread.
-    pub(crate) fn tasks_take(&self, len: usize) {
+    /// Room for tasks of the work to come, one on every thread, each of which takes up to `most` values while it runs.
+    pub(crate) fn tasks(&self, most: usize) -> Tasks<'_> {
         if self.is_tried() {
-            drop(self.take(rayon::current_num_threads() * len.next_multiple_of(ALIGN)));
+            drop(self.take(rayon::current_num_threads() * most.next_multiple_of(ALIGN)));
         }
+        Tasks { workspace: self, most }
     }
 
     /// Does the work of an operation, whose memory was taken before: nothing while operations are only tried out.
@@ -213,14 +240,14 @@ impl Deref for Piece {
     fn deref(&self) -> &[f32] {
         match &self.0 {
             Source::Own(values) => values,
-            Source::Lent { held, offset, len, .. } => {
-                let values = &held.0[*offset..*offset + *len];
+            Source::Lent { held, place, len } => {
+                let values = &held.0[place.offset..place.offset + *len];
                 // SAFETY: they were initialised before this piece was given out (`take`), and live as long as `held`. No
                 // other piece has them while this one exists, and this one lends them by its own borrows: nobody changes
                 // them during this one.
                 unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<f32>(), values.len()) }
             }
-            Source::Tried { .. } => &[],
+            Source::Tried(_) => &[],
         }
     }
 }
@@ -229,23 +256,21 @@ impl DerefMut for Piece {
     fn deref_mut(&mut self) -> &mut [f32] {
         match &mut self.0 {
             Source::Own(values) => values,
-            Source::Lent { held, offset, len, .. } => {
-                let values = &held.0[*offset..*offset + *len];
+            Source::Lent { held, place, len } => {
+                let values = &held.0[place.offset..place.offset + *len];
                 let start = UnsafeCell::raw_get(values.as_ptr()).cast::<f32>();
                 // SAFETY: as in `deref`; the pointer came out of the cells, which may be written through a shared
                 // reference, and the borrow of the only piece that has them is exclusive.
                 unsafe { std::slice::from_raw_parts_mut(start, values.len()) }
             }
-            Source::Tried { .. } => &mut [],
+            Source::Tried(_) => &mut [],
         }
     }
 }
 
-impl Drop for Piece {
+impl Drop for Place {
     fn drop(&mut self) {
-        if let Source::Lent { workspace, offset, len, .. } | Source::Tried { workspace, offset, len } = &self.0 {
-            workspace.state().places.give_back(*offset as u64, len.next_multiple_of(ALIGN) as u64);
-        }
+        self.workspace.state().places.give_back(self.offset as u64, self.len);
     }
 }
 
@@ -258,11 +283,11 @@ mod tests {
     fn operations(workspace: &Workspace) {
         let first = workspace.take(100);
         let mut second = workspace.rows(3, 50);
-        workspace.tasks_take(70);
+        let tasks = workspace.tasks(70);
         workspace.work(|| {
             second.values_mut().fill(2.0);
             (0..200u16).into_par_iter().for_each(|task| {
-                let mut own = workspace.take(70 - usize::from(task % 9));
+                let mut own = tasks.take(70 - usize::from(task % 60));
                 own.fill(f32::from(task));
                 assert!(own.iter().all(|&value| value == f32::from(task)));
             });
