@@ -97,8 +97,8 @@ async fn listen(config: &Config) -> Result<TcpListener, Failure> {
     Ok(listener)
 }
 
-/// Boots, tells the API, and returns the engine and its guard once a stop is asked for. Fails when the model cannot be had or the
-/// engine falls over.
+/// Boots, tells the API, and returns the engine and its guard once a stop is asked for. Fails when the model cannot be
+/// had or the engine falls over.
 async fn boot_and_wait(
     config: Config,
     api: &Api,

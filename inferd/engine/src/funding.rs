@@ -107,15 +107,27 @@ impl Scheduler {
     fn ask_for(&mut self, price: Bytes, counted: Bytes, spared: Option<BankId>, graces: Option<Graces>) -> Quote {
         let proposed = |promised: Bytes| Bytes(promised.0 - counted.0).checked_add(price).unwrap_or(Bytes(u64::MAX));
         let quote = self.account.ask(proposed(self.promised()));
-        let Some(graces) = graces.filter(|_| matches!(quote.verdict, Verdict::RefuseLive | Verdict::RefuseClass))
-        else {
+        let Some(victims) = self.victims_for(&quote, spared, graces).filter(|victims| !victims.is_empty()) else {
             return quote;
         };
-        let victims =
-            self.warm.victims(spared, graces).map(|warm| Victim { bank: warm.bank, brings: self.held(warm.bank) });
-        let Some(plan) = reclaim::plan(quote.deficit, victims) else { return quote };
-        plan.into_iter().for_each(|victim| self.give_up(victim));
+        victims.into_iter().for_each(|victim| self.give_up(victim));
         self.account.ask(proposed(self.promised()))
+    }
+
+    /// The kept conversations that make room for what was asked: none where there is room, `None` where all of them are
+    /// not enough, or may not go for it.
+    fn victims_for(&self, quote: &Quote, spared: Option<BankId>, graces: Option<Graces>) -> Option<Vec<BankId>> {
+        match quote.verdict {
+            Verdict::Admit => Some(Vec::new()),
+            Verdict::RefuseLive | Verdict::RefuseClass => {
+                let victims = self.warm.victims(spared, graces?);
+                reclaim::plan(
+                    quote.deficit,
+                    victims.map(|warm| Victim { bank: warm.bank, brings: self.held(warm.bank) }),
+                )
+            }
+            _ => None,
+        }
     }
 
     /// What is missing even when every kept conversation is given up.
@@ -193,21 +205,12 @@ impl Scheduler {
 
     /// Whether [`Scheduler::can_keep`] would say yes to something of this price. Gives up nothing.
     pub(crate) fn could_keep(&mut self, price: Bytes, wish: Wish<'_>) -> bool {
-        if wish.keep != Keep::Turn {
-            return self.banks() < self.options.banks && self.ask_more(price).verdict == Verdict::Admit;
-        }
-        let makes_way = self.warm.least_recent(None, wish.graces).is_some();
-        let quote = self.ask_more(price);
-        let victims = self.warm.victims(None, wish.graces).map(|warm| Victim { bank: warm.bank, brings: warm.held });
-        let is_mendable = matches!(quote.verdict, Verdict::RefuseLive | Verdict::RefuseClass);
-        let is_paid = quote.verdict == Verdict::Admit || is_mendable && reclaim::plan(quote.deficit, victims).is_some();
-        is_paid && (makes_way || self.banks() < self.options.banks + BESIDE_MAX)
-    }
-
-    /// Asks for so many bytes more than is promised.
-    fn ask_more(&mut self, price: Bytes) -> Quote {
-        let proposed = self.promised().checked_add(price).unwrap_or(Bytes(u64::MAX));
-        self.account.ask(proposed)
+        let turn = wish.keep == Keep::Turn;
+        let graces = turn.then_some(wish.graces);
+        let makes_way = graces.is_some_and(|graces| self.warm.least_recent(None, graces).is_some());
+        let beside = if turn { BESIDE_MAX } else { 0 };
+        let quote = self.account.ask(self.promised().checked_add(price).unwrap_or(Bytes(u64::MAX)));
+        (makes_way || self.banks() < self.options.banks + beside) && self.victims_for(&quote, None, graces).is_some()
     }
 
     /// Gives up kept conversations beyond the number asked for, as soon as they may go.

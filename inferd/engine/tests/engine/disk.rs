@@ -258,19 +258,25 @@ fn two_requests_for_one_stored_conversation_both_get_their_answer() {
     assert!(second.controls.banks_open_most() <= 4);
 }
 
-#[test]
-fn whoever_does_not_fit_beside_a_conversation_that_comes_back_waits_for_it() {
-    let (_temporary, folder) = private_folder();
+/// A machine for 1,000 tokens with a conversation of 620 on disk, and the prompt of its next turn.
+fn with_a_long_one_stored() -> (tempfile::TempDir, Bench, String) {
+    let (temporary, folder) = private_folder();
     let first = bench(&folder, 4, NEVER);
     let question = "q".repeat(599);
     let answer = first.complete(first.request(&question, 20)).text;
     first.engine.stop().unwrap();
     let second = Bench::with_disk_and_room(hash_rule(), EngineOptions::default(), &folder, 1_000);
+    (temporary, second, format!("{question}{answer}!"))
+}
+
+#[test]
+fn whoever_does_not_fit_beside_a_conversation_that_comes_back_waits_for_it() {
+    let (_temporary, second, next) = with_a_long_one_stored();
     // Both are there at the first turn with nothing left to run.
     second.controls.hold();
     let before = second.submit(second.request("before", 1));
     second.controls.wait_for_steps(1);
-    let comes_back = second.submit(second.request(&format!("{question}{answer}!"), 20));
+    let comes_back = second.submit(second.request(&next, 20));
     let beside = second.submit(second.request("beside", 500));
     second.controls.release();
     hear(before);
@@ -280,16 +286,11 @@ fn whoever_does_not_fit_beside_a_conversation_that_comes_back_waits_for_it() {
 
 #[test]
 fn whoever_has_no_memory_for_a_conversation_on_disk_looks_for_it_when_there_is() {
-    let (_temporary, folder) = private_folder();
-    let first = bench(&folder, 4, NEVER);
-    let question = "q".repeat(599);
-    let answer = first.complete(first.request(&question, 20)).text;
-    first.engine.stop().unwrap();
-    let second = Bench::with_disk_and_room(hash_rule(), EngineOptions::default(), &folder, 1_000);
+    let (_temporary, second, next) = with_a_long_one_stored();
     second.controls.hold();
     let before = second.submit(second.request("before", 593));
     second.controls.wait_for_steps(1);
-    let comes_back = second.submit(second.request(&format!("{question}{answer}!"), 20));
+    let comes_back = second.submit(second.request(&next, 20));
     second.controls.allow(100);
     second.controls.wait_for_steps(100);
     assert_eq!(stats(&second).loads, 0, "it is not read while there is nothing to read it to");
