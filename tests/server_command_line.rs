@@ -143,14 +143,7 @@ fn a_model_that_memory_has_no_room_for_ends_with_4_when_checked_and_when_loaded(
 fn add_hole(model: &Path, to: &Path) -> Result<()> {
     const NAME: &str = "zz.hole.weight";
     const LEN: u64 = 4 << 40;
-    let model = Model::open(model)?;
-    let copy = model
-        .metadata()
-        .iter()
-        .fold(Writer::new(model.architecture()), |copy, (key, value)| copy.value(key, value.clone()));
-    let copy = model.tensors().iter().try_fold(copy, |copy, tensor| {
-        anyhow::Ok(copy.tensor(&tensor.name, tensor.kind, &tensor.dims, model.read_tensor(tensor)?))
-    })?;
+    let copy = Writer::copy_of(&Model::open(model)?)?;
     let mut bytes = copy.tensor(NAME, TensorType::F32, &[64], vec![0; 256]).to_bytes();
     let name = bytes.windows(NAME.len()).position(|window| window == NAME.as_bytes()).context("the tensor's name")?;
     // After the name: the number of dimensions, then the only one.

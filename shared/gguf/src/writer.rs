@@ -14,6 +14,7 @@
 use crate::header::{ALIGNMENT_DEFAULT, ALIGNMENT_KEY, MAGIC, VERSION};
 use crate::split::shard_file_name;
 use crate::value::{Value, write_string};
+use crate::{GgufError, Model};
 use ds4_units::TensorType;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,18 @@ impl Writer {
     pub fn new(architecture: &str) -> Writer {
         let values = vec![("general.architecture".to_owned(), architecture.into())];
         Writer { values, tensors: Vec::new(), alignment: ALIGNMENT_DEFAULT }
+    }
+
+    /// All that a model has, its tensors read into memory. They are aligned as usual, however they were.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub fn copy_of(model: &Model) -> Result<Writer, GgufError> {
+        let values = model.metadata().iter().filter(|(key, _)| *key != ALIGNMENT_KEY);
+        let copy = values.fold(Writer::new(model.architecture()), |copy, (key, value)| copy.value(key, value.clone()));
+        model.tensors().iter().try_fold(copy, |copy, tensor| {
+            Ok(copy.tensor(&tensor.name, tensor.kind, &tensor.dims, model.read_tensor(tensor)?))
+        })
     }
 
     /// Sets the alignment of the data section, a power of two.

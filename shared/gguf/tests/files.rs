@@ -2,8 +2,9 @@
 
 mod support;
 
-use ds4_gguf::{GgufError, Model};
-use ds4_units::{Bytes, FileOffset};
+use ds4_gguf::writer::Writer;
+use ds4_gguf::{GgufError, Model, Value};
+use ds4_units::{Bytes, FileOffset, TensorType};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
@@ -131,4 +132,19 @@ fn a_huge_sparse_file_is_opened_without_reading_it() {
     File::options().write(true).open(&path).unwrap().set_len(terabyte + 4096).unwrap();
     let model = Model::open(&path).unwrap();
     assert_eq!(model.tensors()[0].len, Bytes(terabyte));
+}
+
+#[test]
+fn a_copy_of_a_model_has_all_that_it_has_however_it_is_aligned() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, copied] = ["model.gguf", "copy.gguf"].map(|name| folder.path().join(name));
+    let model = Writer::new("example").alignment(4096).value("example.block_count", Value::U32(2));
+    let model = model.tensor("a", TensorType::I8, &[5], vec![1; 5]).tensor("b", TensorType::I8, &[7], vec![2; 7]);
+    model.write(&path).unwrap();
+    Writer::copy_of(&Model::open(&path).unwrap()).unwrap().write(&copied).unwrap();
+    let copy = Model::open(&copied).unwrap();
+    assert_eq!((copy.architecture(), copy.metadata().u64("example.block_count")), ("example", Ok(Some(2))));
+    for (name, bytes) in [("a", vec![1; 5]), ("b", vec![2; 7])] {
+        assert_eq!(copy.read_tensor(copy.tensor(name).unwrap()).unwrap(), bytes, "{name}");
+    }
 }

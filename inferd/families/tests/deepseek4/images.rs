@@ -113,13 +113,8 @@ fn a_bank_of_windows_alone_has_blocks_without_bytes_and_comes_back_too() {
 /// Writes a model again with one value changed.
 fn write_again(model: &Path, to: &Path, change: impl FnOnce(&Metadata) -> (&'static str, Value)) {
     let model = ds4_gguf::Model::open(model).expect("a model");
-    let values = model.metadata().iter();
-    let copy = values.fold(Writer::new("deepseek4"), |copy, (key, value)| copy.value(key, value.clone()));
     let (key, value) = change(model.metadata());
-    let copy = model.tensors().iter().fold(copy.value(key, value), |copy, tensor| {
-        copy.tensor(&tensor.name, tensor.kind, &tensor.dims, model.read_tensor(tensor).expect("its bytes"))
-    });
-    copy.write(to).expect("a file");
+    Writer::copy_of(&model).expect("its bytes").value(key, value).write(to).expect("a file");
 }
 
 /// Weights are the same, and what they compute is not.
